@@ -1,6 +1,7 @@
 """`make bench`: Odradek beside Apache Kafka 3.9.2 and the floor, on this machine, driven by the stock perf tools; first
 one broker of each, then crowds of clients, the latency of each API, starts over full directories, a cluster of three;
-and at the end stream applications, ours beside Java's and others, over one broker, and Spark's jobs over both brokers.
+and at the end stream applications, Odradek's beside Java's and others, over one broker, and Spark's jobs over both
+brokers.
 
     python -m tests.benchmarks [--cases NAME,…] [--only NAME,…] [--rounds N] [--records-scale X] [--minutes M] [--quick]
         [--broker odradek|kafka] [--in-turn]

@@ -1,7 +1,6 @@
-"""What is measured: the cases of the performance table in DESIGN.md, consuming, end-to-end latency, coordinators.
+"""The cases of the benchmark: those of the performance table in DESIGN.md, consuming, end-to-end latency, coordinators.
 
-Of the loads on coordinators that write no records the size of a record is a nominal one: their MiB/s and CPU s/GB serve
-the ratios only.
+Loads on coordinators that write no records have a nominal record size: their MiB/s and CPU s/GB serve the ratios only.
 
 Records and sizes are chosen so that one run takes about ten seconds on a two-core machine: long enough for the CPU
 clock of /proc, which ticks every 10 ms, and for the client's JVM to be warm for most of the run.
@@ -50,14 +49,14 @@ class Case:
 
     @property
     def stored_records(self) -> int:
-        """What the log of the topic holds after a run: the records, and a marker for each transaction."""
+        """The number of records in the log of the topic after a run, with a marker for each transaction."""
         if self.kind == "transactions":
             return self.records - (-self.records // RECORDS_IN_A_TRANSACTION)
         return 0 if self.kind in ("commits", "rebalances") else self.records
 
     @property
     def stored_bytes(self) -> int:
-        """What its files hold at least."""
+        """The minimum number of bytes of its files."""
         return 0 if self.text or not self.stored_records else self.payload_bytes
 
     @property

@@ -1,4 +1,4 @@
-"""What is measured of a cluster of three brokers: replicated loads, the death of a leader, many partitions at once.
+"""The cases of a cluster of three brokers: replicated loads, the death of a leader, many partitions at once.
 
 Every case has several measures, and each of them is a ratio to Apache Kafka's. Only some have a goal; the others show
 where the time went.
@@ -71,7 +71,7 @@ class ClusterCase:
 
     @property
     def load(self) -> Case:
-        """What the producer is to send, for a replicated load; acks=all and idempotence are the defaults."""
+        """The properties of the producer, for a replicated load; acks=all and idempotence are the defaults."""
         if self.kind == "transactions":
             return Case(self.name, self.title, "transactions", self.size, 100, (), 0.5)
         producer = ("acks=all", "enable.idempotence=true")

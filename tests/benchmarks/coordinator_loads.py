@@ -159,7 +159,7 @@ def _subscription(user_data: bytes) -> bytes:
 
 
 async def _rebalance(bootstrap: str, group: str, times: int) -> list[float]:
-    """The seconds that each of so many rebalances took, after the first one, in which the members meet."""
+    """The seconds that each of this many rebalances took, after the first one, in which the members join."""
     members = [await Member.connect(bootstrap, group) for _ in range(MEMBERS)]
     try:
         await members[0].await_coordinator()

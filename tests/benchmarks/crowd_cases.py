@@ -1,4 +1,4 @@
-"""What is measured of many at once: idle consumers, small producers, partitions, and a load at a fixed rate.
+"""The cases with many at once: idle consumers, small producers, partitions, and a load at a fixed rate.
 
 Both brokers stay up and take turns, round by round; round 0 warms up and is not counted. The loads come from one light
 process (`crowd_loads`), the same for both. The broker's CPU clock is read before and after each load, and the records

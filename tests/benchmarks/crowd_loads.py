@@ -25,7 +25,7 @@ from odradek.protocol.framing import frame, request_header
 PRODUCE_VERSION: Final = 9
 FETCH_VERSION: Final = 11
 SESSION_AT: Final = 10
-"""Where the session stands in an answer to Fetch: behind correlation id, throttle time and error."""
+"""The offset of the session id in a response to Fetch: behind correlation id, throttle time and error."""
 LONG_POLL_MS: Final = 500
 IDLE_CONSUMERS: Final = 500
 SMALL_PRODUCERS: Final = 200
@@ -131,7 +131,7 @@ def check_produced(answer: bytes) -> None:
 
 
 def fetch_frame(topic: str | None, offset: int, session: int, epoch: int) -> bytes:
-    """A long poll; without a topic for what the session has."""
+    """A long poll; without a topic for the topics of the session."""
     wanted = m.FetchRequest.FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1 << 20)
     topics = [] if topic is None else [m.FetchRequest.FetchTopic(topic=topic, partitions=[wanted])]
     request = m.FetchRequest(

@@ -33,10 +33,10 @@ FIRST_CAPACITY = 256 * 1024  # bytes; small enough to stay in the processor's ca
 SIZE = struct.Struct(">i")
 LENGTH = struct.Struct(">h")
 REQUEST_HEADER = struct.Struct(">hhih")  # key, version, correlation id, length of the client id
-PRODUCE_HEADER = struct.Struct(">hii")  # acks, timeout, number of topics; stands after the transactional id
+PRODUCE_HEADER = struct.Struct(">hii")  # acks, timeout, number of topics; follows the transactional id
 PARTITION_HEADER = struct.Struct(">ii")  # index, size of the records
 BATCH_STAMP = struct.Struct(">qii")  # base offset, length after this field, leader epoch: all outside the CRC
-BATCH_CHECK = struct.Struct(">bIhi")  # magic, CRC-32C, attributes, last offset delta; stands 16 bytes into a batch
+BATCH_CHECK = struct.Struct(">bIhi")  # magic, CRC-32C, attributes, last offset delta; 16 bytes into a batch
 CHECKED_FROM = 21  # the CRC covers a batch from its attributes on
 PARTITION_ANSWER = struct.Struct(">ihqqqih")  # index, error, base offset, append time, log start, no errors, no message
 
@@ -91,7 +91,7 @@ class Connection(asyncio.BufferedProtocol):
         self._buffer = bytearray(FIRST_CAPACITY)
         self._view = memoryview(self._buffer)
         self._start = 0  # of the first frame not answered yet
-        self._end = 0  # of what was received
+        self._end = 0  # of the bytes received
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's transports only have the same methods

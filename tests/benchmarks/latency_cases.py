@@ -47,7 +47,7 @@ SETTINGS: Final = tuple(Setting(brokers, paused) for brokers in (1, 3) for pause
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """What one API took in one round: median and 99th percentile, in milliseconds, of `count` requests."""
+    """The times of one API in one round: median and 99th percentile, in milliseconds, of `count` requests."""
 
     setting: Setting
     api: str

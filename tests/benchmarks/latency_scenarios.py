@@ -250,7 +250,7 @@ def offset_for_leader_epoch() -> m.OffsetForLeaderEpochRequest:
 
 
 def delete_records(offset: int) -> m.DeleteRecordsRequest:
-    """Delete what lies before `offset` in partition 0."""
+    """Delete the records before `offset` in partition 0."""
     partition = m.DeleteRecordsRequest.DeleteRecordsPartition(partition_index=0, offset=offset)
     topic = m.DeleteRecordsRequest.DeleteRecordsTopic(name=DELETED, partitions=[partition])
     return m.DeleteRecordsRequest(topics=[topic], timeout_ms=TIMEOUT_MS)

@@ -140,7 +140,7 @@ class Session:
         return answer
 
     def prepare(self, broker: int, request: Any, accepted: ErrorCode = ErrorCode.NONE) -> Any:
-        """The same without a time, for what a scenario needs before it begins."""
+        """The same without a time, for requests that a scenario needs before it begins."""
         return self._until_done(broker, request, accepted)[0]
 
     def leader(self, topic: str, partition: int = 0) -> int:

@@ -1,5 +1,5 @@
-"""What is measured of a broker over existing logs: its start after a clean stop, its start with everything to recover,
-and compaction.
+"""The cases of a broker over existing logs: its start after a clean stop, its start with everything to recover, and
+compaction.
 
 One directory serves both brokers in turn, over one ZooKeeper, so both find the same bytes in the same state of the
 system's cache. It is filled once: a broker creates a topic, and while no broker runs every partition gets a copy of one

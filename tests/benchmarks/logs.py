@@ -29,7 +29,7 @@ class Contents(NamedTuple):
 
 
 class DishonestLogError(Exception):
-    """A log does not hold what was acknowledged; the message names the log and the difference."""
+    """A log does not hold the acknowledged records; the message names the log and the difference."""
 
 
 def read_topic(data_dir: Path, topic: str) -> Contents:

@@ -67,7 +67,7 @@ def consume(case: Case, bootstrap: str, topic: str, group: str) -> Outcome:
 
 
 def latency(case: Case, bootstrap: str, topic: str) -> Outcome:
-    """Send records one by one, each when the one before has come back, with EndToEndLatency."""
+    """Send records one by one, each when the one before has been consumed, with EndToEndLatency."""
     printed = _run("EndToEndLatency", [bootstrap, topic, str(case.records), "1", str(case.record_bytes)])
     return read_latency(printed, case)
 

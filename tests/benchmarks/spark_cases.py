@@ -1,4 +1,4 @@
-"""What is measured of the Spark jobs: archive, windows and mirror over topics of 1 KB and of 100 B records.
+"""The cases of the Spark jobs: archive, windows and mirror over topics of 1 KB and of 100 B records.
 
 Both brokers stay up and take turns, round by round; one Spark session on all cores serves both. A job runs to the end
 of its topic (--once); its time is that of the whole run, from the first request to the broker to the last commit,

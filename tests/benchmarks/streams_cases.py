@@ -1,4 +1,4 @@
-"""What is measured of stream applications: Odradek's beside Java's Kafka Streams, quixstreams and faust-streaming.
+"""The cases of stream applications: Odradek's beside Java's Kafka Streams, quixstreams and faust-streaming.
 
 All read the same records from a topic of one partition with one thread, and write to a topic whose records get their
 timestamps from the broker (LogAppendTime). The two other libraries in Python get the first of these records only, which
@@ -36,7 +36,7 @@ class StreamsCase:
     title: str
     kind: Kind
     records: int
-    value_bytes: int = 84  # with the key and what a batch adds to a record about 100
+    value_bytes: int = 84  # about 100 with the key and the overhead of a batch
     exactly_once: bool = False
     cache_bytes: int = DEFAULT_CACHE_BYTES
     goal: int | None = None

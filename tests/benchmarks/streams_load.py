@@ -16,7 +16,7 @@ from tests.benchmarks.streams_topologies import ADVANCE_MS, WINDOW_MS, Kind
 
 KEYS: Final = 10_000
 FIRST_MS: Final = (time.time_ns() // 60_000_000_000 - 60) * 60_000
-"""The beginning of a minute an hour ago: what is older than a day could be deleted from the topics of windows."""
+"""The beginning of a minute an hour ago: records older than a day could be deleted from the topics of windows."""
 ROW_BYTES: Final = 40
 _DIGITS: Final = 64
 

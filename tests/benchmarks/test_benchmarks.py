@@ -115,7 +115,7 @@ class TestCases:
         assert scaled.expected_s >= TOOL_START_S
         assert replace(scaled, records=case.records, expected_s=case.expected_s) == case
 
-    def test_a_log_holds_a_marker_for_each_transaction_and_nothing_of_a_group(self) -> None:
+    def test_a_log_holds_a_marker_for_each_transaction_and_no_records_of_a_group(self) -> None:
         case = choose(["transactions"])[0]
         assert replace(case, records=1000).stored_records == 1010
         assert replace(case, records=1001).stored_records == 1012
@@ -218,7 +218,7 @@ class TestHonesty:
         (folder / f"{0:020d}.log").write_bytes(b"".join(batches))
         return folder / f"{0:020d}.log"
 
-    def test_a_log_that_holds_what_was_sent(self, tmp_path: Path) -> None:
+    def test_a_log_that_holds_the_sent_records(self, tmp_path: Path) -> None:
         self.write(tmp_path / "t-0", batch(0, 3), batch(3, 2))
         (tmp_path / "t-0" / f"{5:020d}.log").write_bytes(batch(5, 1))
         self.write(tmp_path / "t-1")

@@ -44,7 +44,7 @@ def test_the_goal_is_a_millisecond_over_both_percentiles_of_kafka() -> None:
     assert (slow_median.met, slow_tail.met, alone.met) == (False, False, None)
 
 
-def test_the_report_has_a_row_for_each_api_and_names_what_failed() -> None:
+def test_the_report_has_a_row_for_each_api_and_names_the_failures() -> None:
     samples = [latency("kafka", 1, 1.0, 5.0), latency("odradek", 1, 1.5, 6.5)]
     lines = table(LatencyResults(samples, [Failure("latencies", "kafka", 0, "3 brokers: it broke")])).splitlines()
     assert lines[1].split()[:6] == ["latencies", "in", "ms,", "1", "broker,", "back"]

@@ -37,7 +37,7 @@ def test_the_slower_libraries_get_the_first_of_the_same_records() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_our_topologies_compute_what_is_expected(kind: Kind) -> None:
+def test_odradeks_topologies_compute_the_expected_output(kind: Kind) -> None:
     with TopologyTestDriver(build(kind)) as driver:
         if kind == "join":
             rows = driver.create_input_topic(TABLE, STRING, STRING)

@@ -20,7 +20,7 @@ from tests.jvm.kafka import running_kafka
 
 
 def fetch() -> int:
-    """Get and build everything that can be had here; the status is 1 when something fails that is here."""
+    """Get and build everything that is available here; the status is 1 when something that is here fails."""
     started = time.monotonic()
     missing: dict[str, None] = {}
     try:

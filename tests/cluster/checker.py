@@ -110,7 +110,7 @@ class History:
             self._changed.notify_all()
 
     def assign(self) -> Assignment:
-        """A reader begins anew at the start of every partition."""
+        """A reader starts over at the start of every partition."""
         return [0 for _ in self.partitions]
 
     def poll(self, assignment: Assignment, records: Sequence[tuple[int, int, Value]]) -> None:

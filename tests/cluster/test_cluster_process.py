@@ -44,7 +44,7 @@ def make_topic_at_last(cluster: ClusterProcess, topic: str) -> None:
 
 
 class Load:
-    """A producer that counts what was acknowledged."""
+    """A producer that counts acknowledged records."""
 
     def __init__(self, cluster: ClusterProcess, acks: str = "all") -> None:
         self._producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "acks": acks, "linger.ms": 0})

@@ -234,7 +234,7 @@ def test_the_services_are_a_cluster_for_stock_tools_on_the_host(
         assert running[name].stop() == 0, running[name].stderr.lines()[-30:]
 
 
-def test_every_service_has_a_health_check_a_volume_and_comes_back() -> None:
+def test_every_service_has_a_health_check_a_volume_and_a_restart_policy() -> None:
     assert len(BROKERS) == 3
     of_image, _ = image_health_check()
     assert set(of_image) == {"interval", "timeout", "retries", "start-period"}
@@ -293,7 +293,7 @@ def test_the_profile_of_the_pipeline_runs_a_valid_command_line() -> None:
 
 
 def copied() -> list[str]:
-    """What the Dockerfile copies from the source tree."""
+    """The paths that the Dockerfile copies from the source tree."""
     lines = re.findall(r"^COPY (?!--from)(.*) \S+$", DOCKERFILE, re.MULTILINE)
     return [path for line in lines for path in line.split()]
 

@@ -25,7 +25,7 @@ DEADLINE_S = 60
 
 
 class Daemons:
-    """Commands about brokers with one server.properties; what still runs in the end is killed."""
+    """Commands about brokers with one server.properties; processes that still run at the end are killed."""
 
     def __init__(self, folder: Path) -> None:
         self.data = folder / "data"

@@ -44,7 +44,7 @@ def test_nodes_and_sessions_survive_a_kill(registry: RegistryProcess, client: Ka
     assert client.exists("/own").owner_session_id == session
 
 
-def test_a_session_that_was_closed_takes_its_nodes_along(registry: RegistryProcess, client: KazooClient) -> None:
+def test_a_closed_session_deletes_its_ephemeral_nodes(registry: RegistryProcess, client: KazooClient) -> None:
     other = KazooClient(f"{registry.host}:{registry.port}", timeout=15)
     other.start(DEADLINE_S)
     other.create("/gone", b"", ephemeral=True)

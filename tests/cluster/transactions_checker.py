@@ -269,7 +269,7 @@ def _sends(history: Sequence[Operation], versions: Versions) -> Findings:
 
 
 def _assignments(history: Sequence[Operation], versions: Versions) -> Findings:
-    """Within an assignment no readable value is skipped and none comes again.
+    """Within an assignment no readable value is skipped and none is read twice.
 
     Readable are the values that any reader read, and those that an ok operation wrote, and that no compaction can have
     removed; aborted values are in the log, too.

@@ -53,7 +53,7 @@ class ModelLog:
         self.history: list[Operation] = []
 
     def step(self) -> None:
-        """A client begins, goes on with or ends an operation; or the log is compacted."""
+        """A client begins, continues or ends an operation; or the log is compacted."""
         if self._chance.random() < COMPACT_CHANCE:
             self._compact()
             return

@@ -136,7 +136,7 @@ class TransactionsNemesis:
     # ---- faults on partitions
 
     def _reassign(self, places: Sequence[Place]) -> None:
-        """One replica is removed, with its log; then it comes back, and the order is another."""
+        """One replica is removed, with its log; then it is added again, and the order is another."""
         two = {place: self._chance.sample(sorted(self._all), 2) for place in places}
         reassign(self._cluster, two)
         for place, replicas in two.items():

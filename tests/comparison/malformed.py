@@ -155,7 +155,7 @@ def shapes(api: str, low: int, high: int) -> list[int]:
 
 
 def spoiled(api: str, version: int) -> Iterator[tuple[str, bytes]]:
-    """Every request with one defect, as (what is wrong, body)."""
+    """Every request with one defect, as (the defect, body)."""
     message = definition(f"{api}Request")
     whole = Writer(message, version)
     body = whole.write()

@@ -42,7 +42,7 @@ def copier_command(kind: str, bootstrap: str, group: str, source: str, target: s
 
 
 class Copying:
-    """A copier and those that come after it, as a supervisor keeps them running.
+    """A copier and its successors, as a supervisor keeps them running.
 
     One that prints nothing for `silence_s` is ended: librdkafka 2.16 waits for ever for a group's coordinator that died
     (with Apache Kafka, too), and kafka-python 3.0 does not repeat an AddPartitionsToTxn that was lost with its

@@ -116,7 +116,7 @@ def test_where_reading_begins_and_ends(kcat: Kcat, topic: str) -> None:
     first = [f"first {number}" for number in range(10)]
     kcat.run("-P", "-t", topic, "-p", "0", stdin="\n".join(first) + "\n")
     newest = max(int(line) for line in kcat.consume(topic, "-o", "beginning", form="%T\n"))
-    # The second half is younger: between the newest of the first and it a process has started and asked for metadata.
+    # The second half is younger: between the newest of the first and it a process has started and requested metadata.
     second = [f"second {number}" for number in range(10)]
     kcat.run("-P", "-t", topic, "-p", "0", stdin="\n".join(second) + "\n")
     everything = [f"{offset} {line}" for offset, line in enumerate([*first, *second])]

@@ -37,7 +37,7 @@ START_TIMEOUT_S: Final = 150.0
 
 
 class Paths:
-    """Walks under way on one place: each begins when it is first asked for, or when another has come to its end."""
+    """Walks under way on one place: each begins when it is first requested, or when another has ended."""
 
     def __init__(self, bootstrap: str, replication: int, names: list[str]) -> None:
         self._pool = ThreadPoolExecutor(BESIDES)

@@ -181,7 +181,7 @@ def saved(tmp_path: Path) -> Callable[[str], str]:
 # ---- kafka-topics
 
 
-def test_topics_are_made_spread_grown_and_deleted(cluster: ClusterProcess, topic: str) -> None:
+def test_topics_are_created_spread_grown_and_deleted(cluster: ClusterProcess, topic: str) -> None:
     topics(cluster, "--create", "--topic", topic, "--partitions", "6", "--replication-factor", "3")
     found = describe(cluster, topic)
     assert len(found) == 6

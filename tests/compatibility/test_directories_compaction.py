@@ -45,7 +45,7 @@ K = TypeVar("K")
 
 
 class Writer:
-    """Updates of a few keys, some of them in transactions, and `latest`, what each key must have."""
+    """Updates of a few keys, some of them in transactions, and `latest`, the expected value of each key."""
 
     def __init__(self, bootstrap: str) -> None:
         common = {"bootstrap.servers": bootstrap, "linger.ms": 1, "batch.size": 700, **RECONNECT}
@@ -157,7 +157,7 @@ def assert_compacted(turns: Turns, writer: Writer) -> None:
 
 
 def assert_tombstones_go(turns: Turns, writer: Writer) -> None:
-    """A tombstone is removed with the second compaction that meets it, for which a new record has to come in."""
+    """A tombstone is removed with the second compaction that reads it, for which a new record has to come in."""
     key = writer.take_away()
 
     def compact_once_more() -> dict[Name, list[bytes | None]]:

@@ -180,7 +180,7 @@ def test_members_join_leave_and_die(consumers: Group, kinds: tuple[str, str, str
 
     consumers.die("third")
     consumers.settle_on("first")
-    # Records that the dead one had read and not yet committed come again; no others do.
+    # Records that the dead one had read and not yet committed are read again; no others are.
     assert set(consumers.repeated()) <= consumers.reads_of("third")
 
     before = set(consumers.repeated())

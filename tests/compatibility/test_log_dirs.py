@@ -172,7 +172,7 @@ def test_stock_tools_describe_and_move(sides: list[Side], tmp_path: Path) -> Non
 
 
 def _settled(text: str) -> str:
-    """Without what is in no order: the tools print Java's maps."""
+    """The lines in a fixed order: the tools print Java's maps."""
     found = re.search(r"^\{.*\}$", text, re.MULTILINE)
     if found is None:
         return text

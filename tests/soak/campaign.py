@@ -98,7 +98,7 @@ def _latest(notes: dict[str, list[Footprint]]) -> str:
 
 
 def _judge(notes: dict[str, list[Footprint]]) -> int:
-    """Prints what has grown; the status."""
+    """Prints the resources that have grown; the status."""
     least = min(map(len, notes.values()))
     if least < ENOUGH:
         print(f"{least} notes are too few for a verdict, {ENOUGH} are the least: take more --minutes")

@@ -85,7 +85,7 @@ def batches_of(checkpoint: Path, events: Sequence[Event], lateness_ms: int) -> l
 
 
 def in_batches(batches: Iterable[list[Event]], lateness_ms: int) -> list[Batch]:
-    """Given batches, with the last one that Spark adds to close what it can."""
+    """Given batches, with the last one that Spark adds to close the windows that it can."""
     late = closed = -EPOCH_MS
     found = []
     for rows in [*batches, []]:

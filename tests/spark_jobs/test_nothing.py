@@ -137,7 +137,7 @@ def test_events(
     tmp_path: Path,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    """Nothing, and then an event: the query goes on where it was."""
+    """Nothing, and then an event: the query continues at its position."""
     at = spark_broker.bootstrap
     jobs: Mapping[str, tuple[Any, list[str]]] = {
         "windows": (windows, ["--size", "1s"]),

@@ -66,7 +66,7 @@ def calm_then_wild() -> list[Event]:
 def test_windows_are_written_once_and_equal_the_oracle_a_recomputation_and_streams(
     spark: SparkSession, spark_broker: BrokerProcess, tmp_path: Path
 ) -> None:
-    """The job ends, goes on with late records, and repeats the last batch, whose end was not recorded."""
+    """The job ends, continues with late records, and repeats the last batch, whose end was not recorded."""
     events = calm_then_wild()
     calm = events[:CALM]
     recomputed = oracle.all_windows(calm, SIZE_MS, ADVANCE_MS)

@@ -60,7 +60,7 @@ class Plan:
 
     @classmethod
     def of(cls, topic: str) -> Plan:
-        """All codecs, one after the other; within each, transactions and what another producer writes meanwhile."""
+        """All codecs, one after the other; within each, transactions and the records of another producer meanwhile."""
         plan = cls(topic)
         for number, codec in enumerate(CODECS):
             parts = [
@@ -107,7 +107,7 @@ class Plan:
                 _await_ends(admin, self.topic, ends)
 
     def events(self, header: str | None = None) -> list[Event]:
-        """The committed records as the oracles want them; by key, or by the value of a header."""
+        """The committed records in the form of the oracles; by key, or by the value of a header."""
         return [
             Event(each.partition, each.offset, dict(each.headers).get(header) if header else each.key, at_of(each))
             for each in self.committed

@@ -35,7 +35,7 @@ class Scenario(NamedTuple):
         return any(BROKER in block for block in self.blocks)
 
     def run(self, bootstrap: str) -> dict[str, Any]:
-        """Run it with the broker at `bootstrap`. Returns the names that it has defined; raises what it raises."""
+        """Run it with the broker at `bootstrap`. Returns the names that it has defined; passes on its exceptions."""
         names: dict[str, Any] = {"__name__": "guide"}
         for number, block in enumerate(self.blocks, start=1):
             code = compile(block.replace(BROKER, bootstrap), f"{PAGE.name}, {self.title}, piece {number}", "exec")

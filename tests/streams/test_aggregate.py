@@ -61,7 +61,7 @@ def test_every_operator_without_caches(java: Any, steps: list[Piped]) -> None:
 
 @given(records("in", span_ms=300))
 @settings(max_examples=5)
-def test_stores_of_ones_own(java: Any, steps: list[Piped]) -> None:
+def test_custom_stores(java: Any, steps: list[Piped]) -> None:
     def build(builder: Any) -> None:
         grouped = builder.stream("in").group_by_key()
         for store in (

@@ -196,7 +196,7 @@ def test_any_history_keeps_every_rule(
     come=st.lists(st.integers(1, 3), max_size=3),
 )
 def test_no_more_moves_than_necessary(stateful: int, sizes: list[int], gone: int, come: list[int]) -> None:
-    """With all state everywhere, no task has to stay where the shares do not want it: the moves are the bound."""
+    """With all state everywhere, every task can move as the shares require: the moves are the bound."""
     cluster = cluster_of(stateful)
     for number, size in enumerate(sizes):
         cluster.start(b"p%d" % number, size)

@@ -78,7 +78,7 @@ def test_other_bytes_are_rejected(data: bytes) -> None:
         SubscriptionInfo.decode(data)
 
 
-def test_a_thousand_tasks_take_little_room() -> None:
+def test_a_thousand_tasks_have_a_small_encoding() -> None:
     tasks = frozenset(TaskId(sub, part) for sub in range(10) for part in range(100))
     info = SubscriptionInfo(bytes(16), active=tasks, positions=dict.fromkeys(tasks, RUNNING))
     assert len(info.encode()) < 3_200

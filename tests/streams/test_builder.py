@@ -46,7 +46,7 @@ class LookedUp(Processor):
 
 
 @pytest.mark.jvm
-def test_stores_of_ones_own(java: Any) -> None:
+def test_custom_stores(java: Any) -> None:
     def build(builder: Any) -> None:
         builder.add_state_store(key_value_store("seen", STRING, LONG).with_logging({"retention.bytes": "5"}))
         builder.add_global_store(
@@ -167,7 +167,7 @@ def test_a_store_by_its_name_alone() -> None:
     assert grouped.count().queryable_store_name is None
 
 
-def test_options_can_be_made_with_their_types() -> None:
+def test_options_can_be_created_with_their_types() -> None:
     """At run time, too, where Python notes the types on the object."""
     assert Consumed[str, int](key=STRING) == Consumed(key=STRING)
     assert Produced[str, int](key=STRING) == Produced(key=STRING)

@@ -99,7 +99,7 @@ def test_unlogged(java: Java) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_stores_of_ones_own(java: Java, kind: JoinKind) -> None:
+def test_custom_stores(java: Java, kind: JoinKind) -> None:
     size, retention = PATIENT.size_ms, PATIENT.size_ms + PATIENT.grace_ms
     this, other = (
         window_store(name, retention, size, None, None, persistent=False, retain_duplicates=True)

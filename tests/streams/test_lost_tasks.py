@@ -68,7 +68,9 @@ def has_begun(streams: KafkaStreams) -> bool:
 def test_unsent_records_of_lost_tasks_are_sent_and_not_committed(
     shared: BrokerProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As Kafka Streams does (TaskManager.closeTaskDirty): records that were read are read again, and come out again."""
+    """As Kafka Streams does (TaskManager.closeTaskDirty): records that were read are read again, and
+    forwarded again.
+    """
     stage = Stage(shared, tmp_path)
     stage.make_topics(1)
     topology = Topology().add_source("words", stage.words, key=STRING, value=STRING)

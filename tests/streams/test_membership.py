@@ -157,7 +157,7 @@ def test_a_static_member_is_fenced_by_its_successor(group: Group) -> None:
     assert refused.value.kind is CommitFailure.FENCED
 
 
-def test_a_coordinator_that_restarts_changes_nothing(broker: Broker, group: Group) -> None:
+def test_a_coordinator_that_restarts_causes_no_rebalance(broker: Broker, group: Group) -> None:
     first, second = group.member(session_timeout_ms=30_000), group.member(session_timeout_ms=30_000)
     before = group.settle(first, second)
     broker.restart()
@@ -330,7 +330,7 @@ def test_a_rebalance_on_request(group: Group) -> None:
     assert notified(leader, follower).reason == "topics have changed"
 
 
-def test_closing_in_the_middle_of_a_rebalance_takes_no_time(group: Group) -> None:
+def test_closing_in_the_middle_of_a_rebalance_does_not_wait(group: Group) -> None:
     first = group.member()
     group.settle(first)
     second = group.member()

@@ -79,7 +79,7 @@ def test_forward_to_one_child_and_to_all(java: Any, steps: list[Piped]) -> None:
     same(branches, steps, by_hand=True)
 
 
-def test_headers_and_metadata_go_along(java: Any) -> None:
+def test_headers_and_metadata_are_forwarded(java: Any) -> None:
     step = Piped("in", "k", "v", 5, [("h", b"1"), ("h", None)])
     written = same(branches, [step, step], by_hand=True)
     assert written["right-out"][0].headers == [("more", b"1"), ("h", b"1"), ("h", None)]
@@ -218,7 +218,7 @@ def choosy(topology: Any) -> None:
 
 @given(records("in", "numbers", values=st.sampled_from(["1", "2", "12345678"])))
 @settings(max_examples=8)
-def test_handlers_that_go_on(java: Any, steps: list[Piped]) -> None:
+def test_handlers_that_continue(java: Any, steps: list[Piped]) -> None:
     names = "default.deserialization.exception.handler", "processing.exception.handler"
     same(choosy, steps, dict.fromkeys(names, log_and_continue), by_hand=True)
 

@@ -1,5 +1,5 @@
-"""The application reset: Odradek's and the stock tool do the same to applications on odradek.streams, which then begin
-anew.
+"""The application reset: Odradek's and the stock tool do the same to applications on odradek.streams, which then start
+over.
 """
 
 from __future__ import annotations

@@ -295,7 +295,7 @@ def test_state_of_a_removed_task_is_deleted_after_a_while(stage: Stage, tmp_path
 # ---- time
 
 
-def test_punctuators_go_by_the_wall_and_commit_on_request(stage: Stage) -> None:
+def test_punctuators_follow_the_wall_clock_and_commit_on_request(stage: Stage) -> None:
     class Clock(Processor):
         def init(self, context: Any) -> None:
             self.context = context

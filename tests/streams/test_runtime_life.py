@@ -82,7 +82,7 @@ def test_slow_records_cost_neither_membership_nor_transaction(stage: Stage, guar
     assert values(stage) == list(range(150))
 
 
-def test_punctuators_come_between_slow_records(stage: Stage) -> None:
+def test_punctuators_run_between_slow_records(stage: Stage) -> None:
     class Ticking(Slow):
         calls = 0
         seen = 0
@@ -362,7 +362,7 @@ def test_a_pause_holds_a_restoration_and_keeps_the_membership(stage: Stage, monk
 
 
 class Keeping(Processor):
-    """Forwards what leaves the cache of its store."""
+    """Forwards the rows that leave the cache of its store."""
 
     def init(self, context: ProcessorContext) -> None:
         super().init(context)

@@ -177,7 +177,7 @@ def test_a_timestamp_extractor(java: Any, steps: list[Piped]) -> None:
     same(build, steps)
 
 
-def test_a_partitioner_is_asked(java: Any) -> None:
+def test_a_partitioner_is_called(java: Any) -> None:
     asked: list[tuple[Any, ...]] = []
 
     def build(builder: Any) -> None:

@@ -34,8 +34,9 @@ CODECS_TOPIC, COPY = topic("codecs"), topic("copy")
 TAKEN = [codec for codec in CODECS if codec != "snappy"]
 TOTAL = len(TAKEN) * PER_CODEC
 POLL_MS: Final = 2_000
-"""Longer than a rebalance. kafka-python 3.0.12 throws away a join that comes to its end between two polls and joins
-again; a member that joins because its metadata have changed is then without partitions for good, on any broker."""
+"""Longer than a rebalance. kafka-python 3.0.12 discards a join that ends between two polls and joins again; a member
+that joins because its metadata have changed is then without partitions for good, on any broker.
+"""
 
 
 def attempt(what: str, ask: Callable[[], Any]) -> Any:

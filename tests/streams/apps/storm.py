@@ -270,7 +270,7 @@ class Storm:
             self._kill_broker()
         else:
             raise ValueError(fault)
-        if self._chance.random() < 0.7:  # otherwise the next fault meets the recovery from this one
+        if self._chance.random() < 0.7:  # otherwise the next fault overlaps with the recovery from this one
             self.await_progress(fault)
         print(f"{fault} ({one.folder.name}): {time.monotonic() - began:.1f} s", flush=True)
 
@@ -282,13 +282,13 @@ class Storm:
             self.follower.read()
 
     def _while_away(self) -> None:
-        """Long enough for the group to go on without the instance or broker that is away."""
+        """Long enough for the group to continue without the instance or broker that is away."""
         deadline = time.monotonic() + AWAY_S
         while time.monotonic() < deadline:
             self.follower.read()
 
     def await_progress(self, what: str) -> None:
-        """Until all partitions go on: every word that was written after now has been counted again."""
+        """Until all partitions progress: every word that was written after now has been counted again."""
         before = {word: len(self.follower.counts[word]) for word in VOCABULARY}
         written = Counter(list(self.feeder.words))
         more = {word: max(written[word], before[word] + 1) for word in VOCABULARY}

@@ -212,7 +212,7 @@ def _calls(name: str, arguments: tuple[Any, ...], given: dict[str, Any]) -> Iter
         by_word["materialized"] = names.Materialized.as_(by_word["materialized"])
     if name in ("process", "processValues", "transformValues"):
         positional = [positional[0], jpype.JArray(names.String)(positional[1:])]
-    for word in ("key_selector", "foreign_key"):  # comes after the other side and before the joiner in Java
+    for word in ("key_selector", "foreign_key"):  # follows the other side and precedes the joiner in Java
         if word in by_word:
             positional.insert(1, by_word.pop(word))
     if name == "print" and not positional and not by_word:

@@ -46,7 +46,7 @@ _WITH: Final = {
     "other_store": "withOtherStoreSupplier",
     "StreamJoined.store_type": "withDslStoreSuppliers",
 }
-# The fields that are arguments of Java's constructing method rather than calls on what it made.
+# The fields that are arguments of Java's constructing method rather than calls on its result.
 _MADE_WITH: Final = {"Materialized": ("store", "name"), "StreamJoined": ()}
 
 
