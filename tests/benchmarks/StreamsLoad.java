@@ -21,8 +21,8 @@ import org.apache.kafka.streams.kstream.TimeWindows;
 import org.apache.kafka.streams.processor.StateRestoreListener;
 
 /**
- * The applications of streams_topologies.py in Java. Arguments are name=value: kind, input, output, table, and what goes
- * to StreamsConfig (names with a dot). Prints RUNNING when it begins to read, and how long a restoration took; ends with
+ * The applications of streams_topologies.py in Java. Arguments are name=value: kind, input, output, table, and those of
+ * StreamsConfig (names with a dot). Prints RUNNING when it begins to read, and how long a restoration took; ends with
  * its standard input.
  */
 public final class StreamsLoad {

@@ -12,7 +12,7 @@ from tests.comparison.trio import BROKERS, ClusterSide
 ABSENT = "absent"
 STRANGE_ID = b"0123456789abcdef"
 FORMATS = {"0-1": message_set(b"a", magic=0), "2-2": message_set(b"a", magic=1), "3+": batch_of(b"a")}
-"""The magic numbers and codecs that a Produce of these versions may carry."""
+"""The records of a Produce by version: message sets of magic 0 and 1, then batches."""
 
 
 class Moved:

@@ -3,8 +3,9 @@
 //   java … Copier.java BOOTSTRAP GROUP FROM TO classic|consumer
 //
 // Each step of a transaction is a line on stdout, so that a test can end this process, or the broker, between any two.
-// What Kafka calls abortable is aborted and read again; after anything else the process ends with status 1, as an
-// application under a supervisor does, and the next one takes over its transactional id and its place in the group.
+// After an error that Kafka calls abortable it aborts and reads again; after any other the process ends with status 1,
+// as an application under a supervisor does, and the next one takes over its transactional id and its place in the
+// group.
 import java.time.Duration;
 import java.util.HashMap;
 import java.util.List;
@@ -32,7 +33,7 @@ public class Copier {
         KafkaProducer<String, String> producer = new KafkaProducer<>(producerSettings(bootstrap, group));
         KafkaConsumer<String, String> consumer = new KafkaConsumer<>(consumerSettings(bootstrap, group, arguments[4]));
         try {
-            // Before anything is read: it ends what an earlier process left open, and with it the offsets that depend.
+            // Before any read: it ends the open transaction of an earlier process, and with it the pending offsets.
             producer.initTransactions();
             say("ready");
             consumer.subscribe(List.of(from));

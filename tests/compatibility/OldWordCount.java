@@ -3,7 +3,7 @@
 //
 //   java … OldWordCount.java BOOTSTRAP APPLICATION_ID FROM TO STATE_DIRECTORY
 //
-// It says "running" when it does, and ends in good order at the end of its input.
+// It prints "running" when it runs, and closes at the end of its input.
 import java.io.IOException;
 import java.util.Arrays;
 import java.util.Locale;

@@ -2,7 +2,7 @@
 //
 //   java … WordCount.java BOOTSTRAP APPLICATION_ID FROM TO STATE_DIRECTORY
 //
-// It says "running" when it does, and ends in good order at the end of its input.
+// It prints "running" when it runs, and closes at the end of its input.
 import java.io.IOException;
 import java.time.Duration;
 import java.util.Arrays;

@@ -113,12 +113,12 @@ def named(walk: Walk) -> str:
 
 
 @pytest.mark.parametrize("walk", WALKS, ids=named)
-def test_clients_see_kafka_in_one_broker(ready: Walk, one: Paths, walk: Walk) -> None:
+def test_one_broker_gives_clients_the_results_of_kafka(ready: Walk, one: Paths, walk: Walk) -> None:
     assert one.printed(walk.name) == walk.expected()
 
 
 @pytest.mark.parametrize("walk", WALKS, ids=named)
-def test_clients_see_kafka_in_three_brokers(ready: Walk, three: Paths, walk: Walk) -> None:
+def test_three_brokers_give_clients_the_results_of_kafka(ready: Walk, three: Paths, walk: Walk) -> None:
     assert three.printed(walk.name) == walk.expected()
 
 

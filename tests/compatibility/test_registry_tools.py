@@ -123,7 +123,7 @@ def test_the_shell_finds_every_znode_where_kafka_puts_it(places: list[Place]) ->
     assert any('"retention.ms":"3600000"' in line for line in seen)
 
 
-def test_an_old_tool_changes_configurations_in_zookeeper(places: list[Place]) -> None:
+def test_changes_of_an_old_tool_in_zookeeper(places: list[Place]) -> None:
     user, broker = ("--entity-type", "users", "--entity-name", "u"), ("--entity-type", "brokers", "--entity-name", "0")
     secret = "SCRAM-SHA-256=[iterations=4096,password=secret]"
     actions = (

@@ -1,4 +1,4 @@
-// Kafka's own way with message sets of magic 0 and 1, driven by lines on stdin; one line answers each.
+// Kafka's own conversion of message sets of magic 0 and 1, driven by lines on stdin; one line answers each.
 //
 //   lift TARGET|producer COMPACTED TYPE BEFORE AFTER NOW MAX_BYTES HEX   -> "ok HEX", or "error CODE # what"
 //   lower MAGIC FIRST_OFFSET HEX                                         -> "ok HEX", or "error CODE # what"
@@ -47,7 +47,7 @@ public class LegacyWitness {
         MemoryRecords records = MemoryRecords.readableRecords(unhex(words[8]));
         CompressionType source = CompressionType.NONE;
         int valid = 0;
-        for (MutableRecordBatch batch : records.batches()) { // what the log itself looks at before the validator
+        for (MutableRecordBatch batch : records.batches()) { // the batches that the log itself checks before the validator
             if (batch.sizeInBytes() > Integer.parseInt(words[7]))
                 throw new RecordTooLargeException();
             batch.ensureValid();

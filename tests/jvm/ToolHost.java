@@ -1,7 +1,7 @@
-// Runs stock tools one after the other in a JVM that stays: each run costs what the tool does, not the start of Java and
-// the loading of a thousand classes.
+// Runs stock tools one after the other in a JVM that stays: each run costs only the tool, not the start of Java and the
+// loading of a thousand classes.
 //
-// A line on stdin asks for one run: main class, file of its standard input, file for its output, file for its errors,
+// A line on stdin requests one run: main class, file of its standard input, file for its output, file for its errors,
 // arguments; all in hex, apart from each other by a space. The answer is a line with the exit status on stdout, and "busy"
 // behind it where an admin client of the tool is still at work. A tool that ends by Exit.exit or by returning, and whose
 // threads have ended, has ended; one that ends the JVM ends its host.
@@ -27,14 +27,14 @@ import java.util.stream.Stream;
 import org.apache.kafka.common.utils.Exit;
 
 public class ToolHost {
-    /** Unwinds the thread that asked to exit. */
+    /** Unwinds the thread that called exit. */
     static class Exited extends Error {
         Exited() {
             super("the tool has ended", null, false, false);
         }
     }
 
-    /** What System.in is for as long as the JVM lives; Scala keeps the first one that it sees. */
+    /** System.in for as long as the JVM lives; Scala keeps the first one that it gets. */
     static class Input extends InputStream {
         volatile InputStream target = new ByteArrayInputStream(new byte[0]);
 
@@ -54,7 +54,7 @@ public class ToolHost {
         }
     }
 
-    /** Likewise for System.out and System.err. What a tool's threads say after its exit, nobody would have heard. */
+    /** Likewise for System.out and System.err. Output of a tool's threads after its exit is discarded. */
     static class Output extends OutputStream {
         volatile OutputStream target = OutputStream.nullOutputStream();
 
@@ -83,7 +83,7 @@ public class ToolHost {
     static final Output OUT = new Output();
     static final Output ERR = new Output();
 
-    /** The threads of one run, by which what they ask for is known to be its. */
+    /** The threads of one run, by which their calls are assigned to it. */
     static class Threads extends ThreadGroup {
         final Run run;
 
@@ -174,12 +174,12 @@ public class ToolHost {
                 thread.join();
             }
             ended = true;
-            main.join(PATIENCE_MS); // what it closes on its way out is closed before the next run
+            main.join(PATIENCE_MS); // its shutdown is complete before the next run
             threads.interrupt();
             return asked;
         }
 
-        /** An admin client of 4.3 that nobody closed looks for its broker without a pause when that is gone. */
+        /** An admin client of 4.3 that was not closed reconnects to its broker without a pause when that is gone. */
         boolean busy() throws InterruptedException {
             Thread[] found = new Thread[threads.activeCount() + 16];
             int count = threads.enumerate(found);
@@ -206,7 +206,7 @@ public class ToolHost {
             }
         }
 
-        /** As Java reports what leaves main. */
+        /** As Java reports an exception that leaves main. */
         private void fail(Throwable thrown) {
             System.err.print("Exception in thread \"main\" ");
             thrown.printStackTrace();

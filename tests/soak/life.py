@@ -1,4 +1,4 @@
-"""One round of clients on a cluster: every client and topic goes again, and a broker must keep no memory of it.
+"""One round of clients on a cluster: all but one topic end with it, and a broker must keep no state of them.
 
 Topics are created, written, read and deleted; groups of both protocols form, commit and end; transactional producers
 come under new names, commit and abort; invalid clients connect, send little or malformed data, and leave. All state

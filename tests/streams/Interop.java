@@ -2,7 +2,7 @@
 //
 //   java … Interop.java BOOTSTRAP APPLICATION_ID STATE_DIRECTORY
 //
-// It says its states, and ends in good order at SIGTERM.
+// It prints its states, and closes at SIGTERM.
 import java.time.Duration;
 import java.util.Properties;
 import org.apache.kafka.common.serialization.Serde;

@@ -67,7 +67,7 @@ def test_two_processes_cannot_share_it(directory: StateDirectory, tmp_path: Path
     assert from_another_process(tmp_path) == "taken\n"
 
 
-def test_the_process_id_is_that_of_the_stored_state(tmp_path: Path) -> None:
+def test_a_state_directory_keeps_its_process_id(tmp_path: Path) -> None:
     first = StateDirectory(tmp_path, "app")
     assert json.loads((first.path / PROCESS_FILE).read_text()) == {"processId": str(first.process_id)}
     first.close()

@@ -95,7 +95,7 @@ func franzTopics(ctx context.Context, w *walk, admin *kadm.Client) {
 	}
 }
 
-// A digest of what was read, in the order of each partition, with the times relative to the walk's.
+// A digest of the records read, in the order of each partition, with the times relative to the walk's.
 type digest struct {
 	w     *walk
 	count map[int32]int
@@ -245,7 +245,7 @@ func franzOffsets(ctx context.Context, w *walk, admin *kadm.Client) {
 	w.say("every replica of partition 0 has a log: %v", replicas == int(w.replication))
 }
 
-// franzMember is a member of a group that says what it holds, until it is told to leave.
+// franzMember is a member of a group that prints its partitions, until it is stopped.
 type franzMember struct {
 	client *kgo.Client
 	done   chan struct{}
@@ -278,7 +278,7 @@ func (h *holdings) wake() {
 	}
 }
 
-// await returns when holds is true; it is asked after every change.
+// await returns when holds is true; it is evaluated after every change.
 func (h *holdings) await(what string, holds func() bool) {
 	limit := time.After(patience)
 	for {

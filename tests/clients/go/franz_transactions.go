@@ -9,7 +9,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// Copies what a group reads in transactions: one is aborted and read again, the next is committed with its offsets.
+// Copies the records of a group in transactions: one is aborted and read again, the next is committed with its offsets.
 func franzTransactions(ctx context.Context, w *walk, admin *kadm.Client) {
 	id, group := w.topic("transactional"), w.topic("copiers")
 	session, err := kgo.NewGroupTransactSession(
@@ -71,7 +71,7 @@ func franzSayOpen(ctx context.Context, w *walk, admin *kadm.Client, id string) {
 	}
 }
 
-// The broker answers when the end is decided; the partitions learn of it afterwards.
+// The coordinator answers when the end is decided; it writes the markers to the partitions afterwards.
 func franzAwaitMarkers(ctx context.Context, admin *kadm.Client, id string) {
 	for {
 		described, err := admin.DescribeTransactions(ctx, id)
@@ -96,7 +96,7 @@ func franzReadCopy(ctx context.Context, w *walk, admin *kadm.Client, level kgo.I
 		kgo.SeedBrokers(w.bootstrap...),
 		kgo.FetchIsolationLevel(level),
 		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{w.topic("copy"): offsets}),
-		kgo.KeepControlRecords(), // the last thing in a partition is a marker
+		kgo.KeepControlRecords(), // the last record in a partition is a marker
 	)
 	check("a consumer", err)
 	defer consumer.Close()
@@ -106,7 +106,7 @@ func franzReadCopy(ctx context.Context, w *walk, admin *kadm.Client, level kgo.I
 		check("fetching", fetches.Err())
 		fetches.EachRecord(func(r *kgo.Record) {
 			if !r.Attrs.IsControl() {
-				// Whose turn it was among the source's partitions differs from run to run.
+				// The order of the source's partitions differs from run to run.
 				keys.count[r.Partition]++
 				read++
 			}
@@ -126,7 +126,7 @@ func franzEnds(ends kadm.ListedOffsets) string {
 	return text
 }
 
-// The next holder of a transactional id ends what the one before it may do.
+// The next producer of a transactional id fences the one before it.
 func franzFenced(ctx context.Context, w *walk, id string) {
 	begin := func() *kgo.Client {
 		client, err := kgo.NewClient(kgo.SeedBrokers(w.bootstrap...), kgo.TransactionalID(id+"-fenced"))

@@ -1,11 +1,11 @@
-// Walks through what a Go client of Kafka can do and prints what it sees.
+// Walks through the features of a Go client of Kafka and prints the results.
 //
 //	clients franz BOOTSTRAP STEM REPLICATION
 //	clients franz-consumer BOOTSTRAP STEM REPLICATION
 //	clients sarama VERSION BOOTSTRAP STEM REPLICATION
 //
-// A line of the output is one fact. What differs from run to run (the stem of topics, ids, times) is left out or printed
-// relative to what was asked, so that two brokers that do the same get the same text.
+// A line of the output is one fact. Values that differ from run to run (the stem of topics, ids, times) are left out or
+// printed relative to the request, so that two brokers that do the same get the same text.
 package main
 
 import (
@@ -18,7 +18,7 @@ import (
 	"github.com/IBM/sarama"
 )
 
-// Longer than any step takes, however slow the machine; a walk that hangs ends with what it was waiting for.
+// Longer than any step takes, however slow the machine; a walk that hangs ends and prints its condition.
 const patience = 150 * time.Second
 
 // Longer than a member is ever silent, also where three clients and a broker share a slow core.
@@ -27,7 +27,7 @@ const session = 30 * time.Second
 // How many records a codec's batch has.
 const perCodec = 20
 
-// A walk is one run over one broker: where it is, how its topics begin, and when it began.
+// A walk is one run over one broker: its address, the prefix of its topics, and the time of its start.
 type walk struct {
 	bootstrap   []string
 	stem        string
@@ -38,7 +38,7 @@ type walk struct {
 func newWalk(arguments []string) *walk {
 	replication, err := strconv.Atoi(arguments[2])
 	check("the number of replicas", err)
-	// An hour ago, so that what has a time of its own is told from what got the broker's.
+	// An hour ago, so that a record with a time of its own differs from one with the broker's.
 	begun := time.Now().Add(-time.Hour).Truncate(time.Second)
 	return &walk{strings.Split(arguments[0], ","), arguments[1], int16(replication), begun}
 }
@@ -52,8 +52,8 @@ func (w *walk) say(format string, values ...any) {
 	fmt.Println(strings.ReplaceAll(fmt.Sprintf(format, values...), w.stem, "STEM"))
 }
 
-// settle returns when every broker knows the topics with so many partitions: one hears of them a moment after they are
-// made, and which one is asked is the client's affair.
+// settle returns when every broker has the topics with this many partitions in its metadata: a broker receives them a
+// moment after the controller creates them, and the client chooses the broker.
 func (w *walk) settle(partitions map[string]int) {
 	limit := time.Now().Add(patience)
 	for _, address := range w.bootstrap {
@@ -67,7 +67,7 @@ func (w *walk) knows(address string, partitions map[string]int) bool {
 	broker := sarama.NewBroker(address)
 	check("connecting", broker.Open(sarama.NewConfig()))
 	defer broker.Close()
-	request := &sarama.MetadataRequest{Version: 4} // where to ask is not to create
+	request := &sarama.MetadataRequest{Version: 4} // in which a request creates no topic
 	for name := range partitions {
 		request.Topics = append(request.Topics, w.topic(name))
 	}
@@ -81,7 +81,7 @@ func (w *walk) knows(address string, partitions map[string]int) bool {
 	return true
 }
 
-// check ends the program: a walk goes on only while everything is as it should be.
+// check ends the program on an error.
 func check(what string, err error) {
 	if err != nil {
 		fmt.Printf("%s failed: %v\n", what, err)

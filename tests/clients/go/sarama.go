@@ -12,7 +12,7 @@ import (
 	"github.com/IBM/sarama"
 )
 
-// Sarama speaks the protocol of the version that it is told: the same walk with what that version has.
+// Sarama uses the protocol of the configured version: the same walk with the features of that version.
 func saramaWalk(version string, w *walk) {
 	parsed, err := sarama.ParseKafkaVersion(version)
 	check("the version", err)
@@ -53,8 +53,8 @@ func (s *saramaClient) config() *sarama.Config {
 	return config
 }
 
-// Sarama gives up after three tries where other clients go by the time: a leader, a coordinator or a decision that is
-// on its way is waited for as long as they would.
+// Sarama gives up after three tries where other clients use a timeout: this makes it wait for a leader, a coordinator
+// or a decision as long as they would.
 func (s *saramaClient) bePatient(config *sarama.Config) {
 	config.Admin.Timeout = patience
 	config.Net.ReadTimeout = patience
@@ -105,7 +105,7 @@ func (s *saramaClient) topics(admin sarama.ClusterAdmin) {
 	}
 	names := []string{s.topic("codecs"), s.topic("copy")}
 	if s.since(sarama.V0_11_0_0) {
-		names = append(names, s.topic("missing")) // to ask for it was to create it, before
+		names = append(names, s.topic("missing")) // before, a request created it
 	}
 	described, err := admin.DescribeTopics(names)
 	check("describing topics", err)
@@ -238,7 +238,7 @@ func (s *saramaClient) offsets(admin sarama.ClusterAdmin) {
 	}
 }
 
-// saramaGroup is what both members of a group do: they say what they hold, read, and mark.
+// saramaGroup is the state of both members of a group: they print their partitions, read, and mark.
 type saramaGroup struct {
 	sync.Mutex
 	held    map[string]int
@@ -316,7 +316,7 @@ func (g *saramaGroup) await(what string, holds func() bool) {
 	}
 }
 
-// join starts a member and returns what makes it leave.
+// join starts a member and returns a function with which it leaves.
 func (s *saramaClient) join(name string, group *saramaGroup) func() {
 	member, err := sarama.NewConsumerGroup(s.bootstrap, s.topic("group"), s.config())
 	check("a member", err)
@@ -438,7 +438,7 @@ func (s *saramaClient) readCopy() {
 	}
 }
 
-// The group has the offset of the first transaction until its coordinator has heard of the last one's commit.
+// The group has the offset of the first transaction until its coordinator has received the last one's marker.
 func (s *saramaClient) committed(admin sarama.ClusterAdmin) int64 {
 	limit := time.Now().Add(patience)
 	for {

@@ -1,5 +1,5 @@
 // Groups: two members that share, cooperatively; a subscription by pattern; static members; offsets with metadata, and
-// what administrators do with groups and their offsets.
+// the requests of administrators on groups and their offsets.
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
@@ -102,7 +102,7 @@ class Groups {
             again.commitSync(Map.of(new TopicPartition(topic, 0), new OffsetAndMetadata(1)));
             walk.say("both twins live");
         } catch (FencedInstanceIdException | CommitFailedException failure) {
-            // The one from the commit's answer, the other where a heartbeat's answer came first.
+            // The one from the commit's response, the other where a heartbeat's response came first.
             walk.say("the first twin is out");
         }
         again.close();

@@ -1,5 +1,6 @@
-// What one broker knows of topics. A broker hears of a topic, and of its new partitions, a moment after it is made, and
-// which one is asked is the client's affair: so each is asked over a connection of its own (Metadata, version 4).
+// The topics in the metadata of one broker. A broker receives a topic, and its new partitions, a moment after the
+// controller creates them, and the client chooses the broker: so each gets a Metadata request (version 4) over a
+// connection of its own.
 import java.io.DataInputStream;
 import java.io.DataOutputStream;
 import java.io.ByteArrayOutputStream;
@@ -12,7 +13,7 @@ import java.util.Map;
 class Settled {
     private static final int METADATA = 3, VERSION = 4;
 
-    // Returns when every broker knows these topics with so many partitions.
+    // Returns when every broker has these topics with this many partitions.
     static void await(String bootstrap, Map<String, Integer> partitions) throws IOException {
         long limit = System.currentTimeMillis() + Walk.PATIENCE_MS;
         for (String address : bootstrap.split(",")) {
@@ -33,13 +34,13 @@ class Settled {
         request.writeShort(METADATA);
         request.writeShort(VERSION);
         request.writeInt(0);
-        request.writeShort(-1); // no name of a client
+        request.writeShort(-1); // no client id
         request.writeInt(asked.size());
         for (String name : asked.keySet()) {
             request.writeShort(name.length());
             request.writeBytes(name);
         }
-        request.writeBoolean(false); // to ask is not to create
+        request.writeBoolean(false); // a request creates no topic
         DataOutputStream out = new DataOutputStream(socket.getOutputStream());
         out.writeInt(bytes.size());
         bytes.writeTo(out);

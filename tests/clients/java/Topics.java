@@ -115,7 +115,7 @@ class Topics {
         var cluster = walk.admin.describeCluster();
         walk.say("cluster has a name %s, its controller is a broker %s, operations %s", cluster.clusterId().get() != null,
                 cluster.nodes().get().contains(cluster.controller().get()), cluster.authorizedOperations().get());
-        // Which features there are is the broker's affair; Kafka 3.9 with ZooKeeper has none.
+        // The features depend on the broker; Kafka 3.9 with ZooKeeper has none.
         walk.outcome("features", walk.admin.describeFeatures().featureMetadata());
     }
 
@@ -143,7 +143,7 @@ class Topics {
         return walk.admin.describeConfigs(List.of(resource)).all().get().get(resource).get(name).value();
     }
 
-    // A broker hears of its configuration from the cluster, a moment after the answer.
+    // A broker receives its configuration from the cluster, a moment after the response.
     private void awaitValue(ConfigResource resource, String name, String value) throws Exception {
         long limit = System.currentTimeMillis() + Walk.PATIENCE_MS;
         while (!value.equals(value(resource, name))) {

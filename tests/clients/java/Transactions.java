@@ -54,7 +54,7 @@ class Transactions {
         }
     }
 
-    // Markers stand between the records; what was aborted is passed over or not.
+    // Markers are between the records; aborted records are skipped or not.
     private void read(String level, int count) {
         try (KafkaConsumer<String, String> consumer = walk.consumer("isolation.level=" + level)) {
             TopicPartition place = new TopicPartition(topic, 0);
@@ -95,7 +95,7 @@ class Transactions {
         second.commitTransaction();
         second.close();
         var place = new TopicPartition(topic, 2);
-        // A commit is answered when it is decided; its marker comes afterwards.
+        // The coordinator answers a commit when it is decided; its marker follows.
         try (KafkaConsumer<String, String> consumer = walk.consumer("isolation.level=read_committed")) {
             consumer.assign(List.of(place));
             Walk.Digest read = new Walk.Digest(walk);

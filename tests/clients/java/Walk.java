@@ -1,10 +1,10 @@
-// Walks through what Java's client can do, and prints what it sees.
+// Walks through the features of Java's client, and prints the results.
 //
 //   java … Walk BOOTSTRAP STEM REPLICATION
 //
-// It compiles against every release from 2.8 on; what is not in all of them is in Newer. A line of the output is one
-// fact. What differs from run to run (names, ids, times) is left out or printed relative to what was asked, so that two
-// brokers that do the same get the same text.
+// It compiles against every release from 2.8 on; code that is not in all of them is in Newer. A line of the output is
+// one fact. Values that differ from run to run (names, ids, times) are left out or printed relative to the request, so
+// that two brokers that do the same get the same text.
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.Map;
@@ -70,7 +70,7 @@ public class Walk {
         System.out.println(String.format(line, values).replace(stem, "STEM"));
     }
 
-    // What became of a request, by the name of the exception's class.
+    // The outcome of a request, by the name of the exception's class.
     void outcome(String what, KafkaFuture<?> future) throws InterruptedException {
         try {
             future.get();
@@ -138,7 +138,7 @@ public class Walk {
         }
     }
 
-    // What was read, in the order of each partition.
+    // The records read, in the order of each partition.
     static class Digest {
         final Walk walk;
         int total;

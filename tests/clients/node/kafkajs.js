@@ -1,10 +1,10 @@
-// Walks through what KafkaJS can do and prints what it sees: topics, gzip, headers, a group with two members,
+// Walks through the features of KafkaJS and prints the results: topics, gzip, headers, a group with two members,
 // transactions with offsets, and its admin client.
 //
 //   node kafkajs.js BOOTSTRAP STEM REPLICATION
 //
-// A line of the output is one fact. What differs from run to run (names, ids, times) is left out or printed relative to
-// what was asked, so that two brokers that do the same get the same text. Snappy, lz4 and zstd are plugins of others.
+// A line of the output is one fact. Values that differ from run to run (names, ids, times) are left out or printed
+// relative to the request, so that two brokers that do the same get the same text. Snappy, lz4 and zstd are plugins of others.
 'use strict';
 
 const { createHash } = require('node:crypto');
@@ -34,7 +34,7 @@ async function refused(what, promise) {
   say(`${what}: ${first === null ? 'NONE' : first.type ?? first.name}`);
 }
 
-// Resolves when `holds` is true; ask again by calling what `watch` returns.
+// Resolves when `holds` is true; the function that `watch` returns evaluates it again.
 function condition(what, holds) {
   let check;
   const met = new Promise((resolve, reject) => {
@@ -208,7 +208,7 @@ async function transactions(admin) {
     const [{ partitions }] = await admin.fetchOffsets({ groupId: topic('copiers'), topics: [topic('codecs')] });
     return partitions.find((one) => one.partition === 0).offset;
   };
-  // The group has the offset of the first until its coordinator has heard of the last one's commit.
+  // The group has the offset of the first until its coordinator has received the last one's marker.
   const limit = Date.now() + PATIENCE_MS;
   let offset = await committed();
   while (offset === '3' && Date.now() < limit) offset = await committed();

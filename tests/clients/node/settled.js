@@ -1,5 +1,6 @@
-// What one broker knows of topics. A broker hears of a topic, and of its new partitions, a moment after it is made, and
-// which one is asked is the client's affair: so each is asked over a connection of its own (Metadata, version 4).
+// The topics in the metadata of one broker. A broker receives a topic, and its new partitions, a moment after the
+// controller creates them, and the client chooses the broker: so each gets a Metadata request (version 4) over a
+// connection of its own.
 'use strict';
 
 const { once } = require('node:events');
@@ -12,16 +13,16 @@ function request(names) {
   const head = Buffer.alloc(14);
   head.writeInt16BE(METADATA, 0);
   head.writeInt16BE(VERSION, 2);
-  head.writeInt16BE(-1, 8); // no name of a client
+  head.writeInt16BE(-1, 8); // no client id
   head.writeInt32BE(names.length, 10);
   const asked = names.map((name) => Buffer.concat([Buffer.from([name.length >> 8, name.length & 0xff]), Buffer.from(name)]));
-  const body = Buffer.concat([head, ...asked, Buffer.from([0])]); // to ask is not to create
+  const body = Buffer.concat([head, ...asked, Buffer.from([0])]); // a request creates no topic
   const size = Buffer.alloc(4);
   size.writeInt32BE(body.length);
   return Buffer.concat([size, body]);
 }
 
-// How many partitions each topic has, in an answer without its size.
+// How many partitions each topic has, in a response without its size.
 function partitions(answer) {
   let at = 8; // correlation, throttle
   const int16 = () => answer.readInt16BE((at += 2) - 2);
@@ -56,7 +57,7 @@ async function ask(socket, names) {
   return partitions(received.subarray(4));
 }
 
-// Resolves when every broker knows these topics with so many partitions.
+// Resolves when every broker has these topics with this many partitions.
 async function settled(bootstrap, wanted, patienceMs) {
   const limit = Date.now() + patienceMs;
   for (const address of bootstrap.split(',')) {

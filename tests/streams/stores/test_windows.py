@@ -227,7 +227,7 @@ def test_expired_segments_leave_the_disk(tmp_path: Path) -> None:
     store.close()
 
 
-def test_rejected_reads() -> None:
+def test_invalid_stores_are_rejected() -> None:
     with pytest.raises(ValueError, match="no smaller than its window size"):
         builders.window_store("s", 5, 10, STRING, LONG)
     with pytest.raises(ValueError, match="negative"):

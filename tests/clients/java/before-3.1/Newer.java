@@ -1,4 +1,4 @@
-// What clients before 3.1 have under other names, or not at all.
+// Methods that clients before 3.1 have under other names, or not at all.
 import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;

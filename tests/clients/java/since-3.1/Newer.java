@@ -1,4 +1,4 @@
-// What clients have since 3.1: a look at producers and transactions (KIP-664), and more kinds of offsets.
+// Methods that clients have since 3.1: descriptions of producers and transactions (KIP-664), and more kinds of offsets.
 import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
