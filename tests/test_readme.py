@@ -89,4 +89,4 @@ def test_every_linked_file_exists() -> None:
     for page in ("README.md", "ARCHITECTURE.md", "tests/README.md"):
         text = (root / page).read_text()
         for target in re.findall(r"\]\(([^)#]+)\)", text):
-            assert (root / page).parent.joinpath(target).exists(), f"{page} points to {target}"
+            assert (root / page).parent.joinpath(target).exists(), f"{page} links to {target}"

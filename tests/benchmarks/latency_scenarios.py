@@ -75,7 +75,7 @@ def writes(session: Session, name: str, times: int) -> None:
         answer, ended = consumer.receive(poll)
         session.brokers[leader].receive(record)
         if not answer.responses[0].partitions[0].records:
-            raise RuntimeError("the consumer that waited received nothing")
+            raise RuntimeError("the waiting consumer received no record")
         session.times_ms["Produce until a waiting Fetch"].append((ended - began) * 1000)
 
 

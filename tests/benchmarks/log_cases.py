@@ -295,7 +295,7 @@ class CompactingPair(Pair):
         server.stop()
         kept = sum(each.record_count for each in _headers(self.data_dir / f"{case.name}-0"))
         if kept != self._kept:
-            raise RuntimeError(f"{name} left {kept} records, and {self._kept} are right")
+            raise RuntimeError(f"{name} left {kept} records, not {self._kept}")
         return measured
 
     def _lay_out(self, case: LogCase, end: int) -> None:

@@ -179,7 +179,7 @@ class Course:
             cpu_s = usage.cpu_seconds(entrant.pid) - cpu_before_s
         memory = usage.memory(entrant.pid)
         if outcome.records < load.records:
-            raise logs.DishonestLogError(f"{outcome.records:,} records of {load.records:,} came through")
+            raise logs.DishonestLogError(f"{outcome.records:,} records of {load.records:,} were consumed")
         return Sample(
             load.name,
             entrant.name,

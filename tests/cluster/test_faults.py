@@ -76,7 +76,7 @@ def await_same_copies(cluster: ClusterProcess) -> None:
             assert time.monotonic() < deadline, (
                 f"copies of {TOPIC}-{partition} differ: {[len(each) for each in copies]}"
             )
-        assert copies[0], f"nothing was stored of {TOPIC}-{partition}"
+        assert copies[0], f"no segment was stored of {TOPIC}-{partition}"
 
 
 def epochs_in(cluster: ClusterProcess, partition: int) -> str:

@@ -45,7 +45,7 @@ def disturbed(broker: BrokerProcess, what: str, by_ms: int) -> Iterator[None]:
         deadline = time.monotonic() + FELT_S
         while not felt.exists():
             if time.monotonic() > deadline:
-                raise TimeoutError(f"the broker at {broker.bootstrap} has not felt its {what} within {FELT_S:g} s")
+                raise TimeoutError(f"the broker at {broker.bootstrap} shows no effect of {what} within {FELT_S:g} s")
             time.sleep(POLL_S)
     finally:
         flag.unlink()

@@ -216,7 +216,7 @@ class Side:
         response = getattr(m, f"{api}Response")
         start = 5 if response_header_version(key_of(api), version) else 4
         answer, end = response.decode_prefix(data, version, start)
-        assert end == len(data), f"{self.who}: {len(data) - end} bytes behind the answer to {api} v{version}"
+        assert end == len(data), f"{self.who}: {len(data) - end} bytes behind the response to {api} v{version}"
         return answer
 
 

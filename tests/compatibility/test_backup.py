@@ -242,8 +242,8 @@ def test_a_copy_of_a_running_broker_is_as_after_a_power_loss(service: BrokerProc
     with started:
         await_leaders(started.bootstrap, {name})
         found = values(read(started.bootstrap, [name]), name)
-        assert found == written[: len(found)], "the beginning of what was written"
-        assert len(found) >= known, "all that was acknowledged before the copying"
+        assert found == written[: len(found)], "the first records written"
+        assert len(found) >= known, "all records acknowledged before the copy"
         assert committed(started.bootstrap, "readers") == {name: 100}
         write(started.bootstrap, name, 10)
         machine.run_lines(verify)

@@ -28,7 +28,7 @@ TIMEOUT_S: Final = 60.0
 @pytest.fixture(scope="module")
 def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterProcess]:
     if request.config.getoption("--broker") == "kafka":
-        pytest.skip("there is a cluster of ours only")
+        pytest.skip("there is a cluster of Odradek only")
     with ClusterProcess(tmp_path_factory.mktemp("failover"), 3, {"min.insync.replicas": "2"}) as running:
         yield running
 
@@ -137,7 +137,7 @@ def read(cluster: ClusterProcess, topic: str, count: int) -> list[int]:
     try:
         consumer.assign([TopicPartition(topic, 0, 0)])
         while len(lines) < count or not at_end:
-            assert time.monotonic() < deadline, f"{len(lines)} of {count} records came"
+            assert time.monotonic() < deadline, f"{len(lines)} of {count} records arrived"
             for message in consumer.consume(1000, timeout=0.2):
                 error, value = message.error(), message.value()
                 at_end = error is not None and error.code() == KafkaError._PARTITION_EOF

@@ -61,7 +61,7 @@ def kcat(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     brokers: int = request.param
     if request.config.getoption("--broker") == "kafka":
         if brokers > 1:
-            pytest.skip("one Apache Kafka is witness enough")
+            pytest.skip("one Apache Kafka broker is enough as a reference")
         yield Kcat(request.getfixturevalue("kafka").bootstrap, 1)
         return
     folder = tmp_path_factory.mktemp("kcat")

@@ -189,7 +189,9 @@ def prepare(turns: Turns) -> Clients:
     for answer in admin.delete_records([TopicPartition(*HEADS, start)]).values():
         assert answer.result(30).low_watermark == start
     expired = turns.folder(("expired", 0))
-    until(lambda: segments(expired)[0].stem, lambda first: int(first) > 0, "Kafka deletes what is over retention.bytes")
+    until(
+        lambda: segments(expired)[0].stem, lambda first: int(first) > 0, "Kafka deletes segments over retention.bytes"
+    )
     folder = turns.folder(("compacted", 0))
     until(
         lambda: (cleaned_to(turns, ("compacted", 0)), int(segments(folder)[-1].stem)),
@@ -280,7 +282,7 @@ class Scenario:
         assert_as_reported(self._left, self._clients)
         assert self._left.groups["codecs", 1] == (10 * self._turn + 1, f"turn {self._turn}")
         assert all(len(segments(turns.folder(name))) > before[name] for name in NAMES if name[0] == "codecs"), (
-            "it rolls"
+            "the log rolls"
         )
 
     def close(self) -> None:

@@ -167,7 +167,9 @@ def assert_tombstones_go(turns: Turns, writer: Writer) -> None:
         return {name: [each.value for each in found[name] if each.key == key] for name in BOTH}
 
     until(
-        compact_once_more, lambda left: left == {KEPT: [None], GONE: []}, "the tombstone goes, or stays, as it should"
+        compact_once_more,
+        lambda left: left == {KEPT: [None], GONE: []},
+        "the tombstone is deleted, or stays, as configured",
     )
 
 
@@ -205,7 +207,7 @@ def test_each_broker_compacts_where_the_other_stopped(turns: Turns) -> None:
     for heir in (turns.ours, turns.kafka):
         before = {name: cleaned_to(turns, name) for name in BOTH}
         turns.stop()
-        assert {name: cleaned_to(turns, name) for name in BOTH} == before, "a stop keeps what is known to be clean"
+        assert {name: cleaned_to(turns, name) for name in BOTH} == before, "a stop keeps the cleaner checkpoint"
         dump_finds_nothing_wrong(turns.data_dir, compacted=GAPPY)
         turns.start(heir)
         assert_nothing_lost(turns, writer)

@@ -170,7 +170,7 @@ def await_committed(broker: Broker, group: str, topic: str, expected: list[int],
     try:
         while (found := [each.offset for each in consumer.committed(partitions, timeout=30)]) != expected:
             printed = process.stderr.lines()[-5:]
-            assert time.monotonic() < deadline, f"{group} stands at {found}, not {expected}; it printed {printed}"
+            assert time.monotonic() < deadline, f"{group} is at {found}, not {expected}; it printed {printed}"
     finally:
         consumer.close()
 

@@ -139,7 +139,7 @@ async def test_kafka_replicates_with_unknown_tags_as_without(
         name = f"{TOPIC}-{partition}/{0:020d}.log"
         logs = [(data / name).read_bytes() for data in (tmp_path / "ours", kafka.data_dir)]
         assert logs[0] == logs[1]
-        assert len(logs[0]) > BATCHES * 61, "there is something to compare"
+        assert len(logs[0]) > BATCHES * 61, "there are values to compare"
     assert [record.message for record in caplog.records if "refuses" in record.message] == []
     assert "ERROR" not in kafka.output, kafka.output
     for client in clients.values():

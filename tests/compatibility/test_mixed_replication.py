@@ -218,7 +218,7 @@ def conclude(workload: Workload, copies: Sequence[Sequence[Path]], epochs: int) 
     """The verdict; `copies` are the folders of each partition's replicas, `epochs` how many there are at least."""
     final = workload.finish()
     assert not (found := workload.history.anomalies(final)), report(found)
-    assert workload.history.acknowledged() == sum(map(len, final)), "nothing stands there that was not acknowledged"
+    assert workload.history.acknowledged() == sum(map(len, final)), "every record in the log was acknowledged"
     for folders in copies:
         deadline = time.monotonic() + DEADLINE_S
         while len(contents := {_content(folder) for folder in folders}) > 1:  # a follower is a fetch behind
@@ -297,7 +297,7 @@ def test_odradek_takes_over_the_directories_of_kafka_and_gives_one_back(connect:
         def settle(broker_id: int, was: Mapping[Path, int]) -> None:
             """It continued with the logs that it found, and leads again."""
             operator.await_in_sync(plan)
-            assert was, "there were logs to find"
+            assert was, "there were logs before"
             assert was.items() <= inodes(data[broker_id]).items()
             operator.let_preferred_lead(plan)
             workload.await_progress()

@@ -70,7 +70,7 @@ def read_with_confluent(broker: Broker, topic: str, count: int, start: int = 0) 
         consumer.assign([TopicPartition(topic, 0, start)])
         while len(messages) < count:
             batch = consumer.consume(count - len(messages), timeout=READ_TIMEOUT_S)
-            assert batch, f"{len(messages)} of {count} records came"
+            assert batch, f"{len(messages)} of {count} records arrived"
             for message in batch:
                 assert message.error() is None, message.error()
             messages += batch
@@ -114,7 +114,7 @@ async def read_with_aiokafka(broker: Broker, topic: str, count: int) -> list[Rec
         await consumer.seek_to_beginning(partition)
         while len(records) < count:
             batch = await consumer.getmany(partition, timeout_ms=int(READ_TIMEOUT_S * 1000))
-            assert batch, f"{len(records)} of {count} records came"
+            assert batch, f"{len(records)} of {count} records arrived"
             records += [Record(read.key, read.value, tuple(read.headers), read.timestamp) for read in batch[partition]]
     return records
 

@@ -108,7 +108,9 @@ def await_earliest(broker: Broker, topic: str, offset: int) -> None:
 
 def await_deletion(broker: Broker, topic: str) -> int:
     """Wait until the earliest offset is not 0 any more; returns it."""
-    return until(lambda: ends(broker, topic)[0], lambda earliest: earliest > 0, f"{topic} loses its beginning")
+    return until(
+        lambda: ends(broker, topic)[0], lambda earliest: earliest > 0, f"the log start offset of {topic} advances"
+    )
 
 
 def restart(broker: Broker, topic: str) -> None:
@@ -151,7 +153,7 @@ def test_size_set_while_the_broker_runs(broker: Retaining, topic: str) -> None:
     configure(broker, ["--entity-type", "topics", "--entity-name", topic], "--add-config", "retention.bytes=9000")
     await_deletion(broker, topic)
     # As little is deleted as is needed, in whole segments.
-    size = until(lambda: size_of(broker, topic), lambda size: size < 9000 + SEGMENT, "it is small enough")
+    size = until(lambda: size_of(broker, topic), lambda size: size < 9000 + SEGMENT, "the log is small enough")
     assert size >= 9000
     earliest, end = ends(broker, topic)
     assert end == last + 1
@@ -206,7 +208,7 @@ def test_the_default_of_all_brokers_and_topics_that_have_their_own(broker: Retai
 def test_deleted_records_stay_deleted_after_a_restart(broker: Retaining, topic: str) -> None:
     small_topic(broker, topic, retention_bytes=9000)
     last = write(broker, topic, 300)
-    until(lambda: size_of(broker, topic), lambda size: size < 9000 + SEGMENT, "it is small enough")
+    until(lambda: size_of(broker, topic), lambda size: size < 9000 + SEGMENT, "the log is small enough")
     before = ends(broker, topic)
     restart(broker, topic)
     assert ends(broker, topic) == before
@@ -227,7 +229,7 @@ def test_files_are_deleted_after_their_delay(broker: Retaining, topic: str) -> N
         # No new request reads them, but a read under way can end.
         marked = {path.name for path in folder_of(broker, each).glob("*.deleted")}
         assert {name.partition(".")[2] for name in marked} >= {"log.deleted", "index.deleted", "timeindex.deleted"}
-    until(lambda: list(folder_of(broker, topic).glob("*.deleted")), lambda left: not left, "the files go")
+    until(lambda: list(folder_of(broker, topic).glob("*.deleted")), lambda left: not left, "the files are deleted")
     assert list(folder_of(broker, late).glob("*.log.deleted"))
 
 
@@ -244,7 +246,7 @@ def test_the_files_of_a_deleted_topic_are_deleted_after_their_delay(broker: Reta
         return all(name.startswith(f"{topic}-0.") and name.endswith("-delete") for name in names)
 
     assert until(folders, renamed, "the folder has another name")
-    until(folders, lambda names: not names, "the folder goes")
+    until(folders, lambda names: not names, "the folder is deleted")
 
 
 def test_segments_roll_by_time_and_size(broker: Retaining, topic: str) -> None:
@@ -295,7 +297,7 @@ def test_compact_and_delete_together(broker: Retaining, topic: str) -> None:
     keys = until(
         sealed_keys,
         lambda keys: len(keys) == len(set(keys)) > 2,
-        "one record a key is left of all but the last segment",
+        "all but the last segment have one record for each key",
     )
     assert {b"old %d" % number for number in range(60)} <= set(keys)
     # Compaction has left the last record of each key; retention by time deletes the old ones all the same.
@@ -325,7 +327,7 @@ def test_deleted_records_free_their_segments(broker: Retaining, topic: str, tmp_
     until(
         lambda: int(segments(folder_of(broker, topic))[0].stem),
         lambda base: base == boundary,
-        "whole segments below the start go",
+        "whole segments below the log start offset are deleted",
     )
     restart(broker, topic)
     assert ends(broker, topic) == (boundary + 3, last + 1)

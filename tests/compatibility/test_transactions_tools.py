@@ -142,7 +142,7 @@ def leave_hanging(broker: Broker, topic: str) -> None:
     with Wire(*parse_address(broker.bootstrap), timeout_s=30) as wire:
         # The dynamic configuration takes a moment to arrive.
         while (error := wire.ask(request, 9).responses[0].partition_responses[0].error_code) != 0:
-            assert time.monotonic() < deadline, f"the batch is refused with error {error}"
+            assert time.monotonic() < deadline, f"the batch is rejected with error {error}"
 
 
 def test_a_hanging_transaction_is_found_and_aborted(broker: Broker, topic: str) -> None:

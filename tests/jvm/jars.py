@@ -123,7 +123,7 @@ def _fetch(version: str, folder: Path, say: Say) -> None:
     wanted = {f"{artifact.name}-{artifact.version}.jar" for artifact in PINNED[version]}
     missing = sorted(wanted - {path.name for path in folder.iterdir()})
     if missing:
-        raise FetchError(f"the jars of Kafka {version} came without {', '.join(missing)}; try again")
+        raise FetchError(f"the jars of Kafka {version} were fetched without {', '.join(missing)}; try again")
     say(f"Kafka {version}: {len(list(folder.glob('*.jar')))} jars")
 
 

@@ -115,7 +115,7 @@ class Life:
         seen = 0
         while seen < _RECORDS:
             messages = consumer.consume(_RECORDS, _DEADLINE_S)
-            assert messages, f"{group}: {seen} of {_RECORDS} records came"
+            assert messages, f"{group}: {seen} of {_RECORDS} records arrived"
             seen += sum(1 for message in messages if message.error() is None)
         consumer.commit(asynchronous=False)
         consumer.close()

@@ -133,7 +133,7 @@ def test_sigterm_ends_a_job_as_ctrl_c_does() -> None:
     @job_command("sample", example="example: nothing")
     def command(options: Options) -> int:
         os.kill(os.getpid(), signal.SIGTERM)
-        raise AssertionError("the signal was not taken")
+        raise AssertionError("the signal was not handled")
 
     before = signal.getsignal(signal.SIGTERM)
     assert run(command, NEEDED) == DONE

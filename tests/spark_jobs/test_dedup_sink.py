@@ -84,8 +84,8 @@ def test_each_event_is_stored_once(spark: SparkSession, spark_broker: BrokerProc
     assert dedup_sink.main(arguments(bootstrap, topic, tmp_path, sink)) == 0
     assert written(tmp_path, sink, _query(tmp_path, sink)) == expected
     ids = Counter(event_id for _, _, _, event_id, _ in expected.elements() if event_id is not None)
-    assert max(ids.values()) > 1, "no event came again after the lateness"
-    assert sum(ids.values()) < sum(each.key is not None for each in events) - 20, "hardly one came twice within it"
+    assert max(ids.values()) > 1, "no event was repeated after the lateness"
+    assert sum(ids.values()) < sum(each.key is not None for each in events) - 20, "hardly one was repeated within it"
 
 
 def _query(folder: Path, sink: str) -> str:

@@ -329,4 +329,4 @@ def test_dedup_sink_job(ground: Ground, check: Check) -> None:
     kept = oracle.once_each(ground.batches(folder, "id"), LATENESS_MS)
     check(test_dedup_sink.written(folder, sink, query), Counter((number, *event) for number, event in kept))
     ids = Counter(event.key for _, event in kept)
-    assert max(ids.values()) > 1, "no event came again after the lateness"
+    assert max(ids.values()) > 1, "no event was repeated after the lateness"

@@ -64,7 +64,7 @@ def until(true: Callable[[], object], deadline_s: float = DEADLINE_S) -> None:
     """Poll repeatedly; the condition itself waits."""
     deadline = time.monotonic() + deadline_s
     while not true():
-        assert time.monotonic() < deadline, "this does not come true"
+        assert time.monotonic() < deadline, "the condition does not hold"
 
 
 def notified(member: GroupMember, *others: GroupMember) -> RebalanceNeeded:

@@ -69,7 +69,7 @@ class Cluster:
             if not placement.probing:
                 return placement
             self.restore()
-        raise AssertionError("probing rebalances do not come to an end")
+        raise AssertionError("probing rebalances do not end")
 
     def process_of(self, by_thread: dict[str, list[TaskId]]) -> dict[TaskId, list[bytes]]:
         found: dict[TaskId, list[bytes]] = {}
@@ -185,7 +185,7 @@ def test_any_history_keeps_every_rule(
         cluster.rebalance()
     placement = cluster.settle()
     cluster.restore()
-    assert cluster.rebalance() == placement, "nothing moves when nothing has changed"
+    assert cluster.rebalance() == placement, "no task moves without a change"
 
 
 @settings(max_examples=100)
@@ -259,7 +259,7 @@ def test_a_member_without_state_warms_up_before_it_takes_over() -> None:
     warming = second.standby["p1-0"]
     assert len(warming) == 2
     third = cluster.rebalance()
-    assert third.standby["p1-0"] == warming, "what warms up goes on"
+    assert third.standby["p1-0"] == warming, "warm-up tasks continue"
     assert third.probing
     cluster.restore()
     fourth = cluster.rebalance()
@@ -274,7 +274,7 @@ def test_a_rebalance_in_the_middle_of_a_restoration_leaves_tasks_where_they_are(
     assert cluster.rebalance() == first
     cluster.start(b"p2", 1)
     second = cluster.rebalance()
-    assert second.probing, "the new one has nothing, the others are half way"
+    assert second.probing, "the new one has no state, the others are half way"
     assert {name: own for name, own in second.active.items() if name != "p2-0"} == first.active
     cluster.stop(b"p2")
     assert cluster.rebalance().active == first.active

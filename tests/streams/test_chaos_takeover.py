@@ -118,11 +118,11 @@ def test_instances_come_and_go_while_a_store_is_restored(broker: BrokerProcess, 
             second.start()
             try:
                 until(lambda: other.event.is_set() or len(stored(first)) == KEYS, "it restores")  # noqa: B023
-                assert number or other.event.is_set(), "the second instance restores what it was given"
+                assert number or other.event.is_set(), "the second instance restores its tasks"
                 assert first.state is not State.ERROR
             finally:
                 assert second.close(DEADLINE_S, leave_group=True)
-        until(lambda: len(stored(first)) == KEYS and first.state is State.RUNNING, "the first instance has it all")
+        until(lambda: len(stored(first)) == KEYS and first.state is State.RUNNING, "the first instance has all tasks")
         assert stored(first) == expected
     finally:
         assert first.close(DEADLINE_S, leave_group=True)
@@ -152,7 +152,7 @@ def test_a_store_is_not_restored_before_the_transactions_in_its_changelog_are_de
         state = restoring.make_state(directory, changelog, exactly_once=True)
         state.open()
         restorer.add(state)
-        until(lambda: not restorer.step(0.05) and restorer.remaining == 1, "the end is known")
+        until(lambda: not restorer.step(0.05) and restorer.remaining == 1, "the end offset is known")
         for _ in range(10):
             assert restorer.step(0.05) == [], "the group may have the offsets of this transaction already"
         producer.commit_transaction(DEADLINE_S)
@@ -205,7 +205,9 @@ def test_a_checkpoint_has_no_offset_of_the_next_owner(broker: BrokerProcess, tmp
     second = KafkaStreams(keeping(), settings(broker, "late", tmp_path / "second"))
     first.start()
     try:
-        until(lambda: len(counting.read_all(broker.bootstrap, "late-kept-changelog")) == 20, "all is kept")
+        until(
+            lambda: len(counting.read_all(broker.bootstrap, "late-kept-changelog")) == 20, "all records are collected"
+        )
         second.start()
         second.wait_until(State.RUNNING, DEADLINE_S)
         first.wait_until(State.RUNNING, DEADLINE_S)
@@ -237,12 +239,12 @@ def test_a_removed_member_commits_with_its_old_identity(broker: BrokerProcess) -
     )
     try:
         member.rejoin()
-        until(lambda: isinstance(member.poll(0.1), Assigned), "it is in")
+        until(lambda: isinstance(member.poll(0.1), Assigned), "it is a member")
         member.commit({("zombies", 0): (1, None, "")})
         assert member.is_counted_in()
         as_member = member.group_metadata
         # It does not call poll for max.poll.interval.ms, and so its own background thread leaves the group.
-        until(lambda: member.generation == -1, "it is out")
+        until(lambda: member.generation == -1, "it is no member")
         assert member.group_metadata == as_member
         until(lambda: not member.is_counted_in(), "its session is over, as it could not send its LeaveGroup")
         with pytest.raises(CommitFailed):

@@ -226,7 +226,7 @@ def test_processors_are_closed_even_if_one_fails() -> None:
     class Fails(Idle):
         def close(self) -> None:
             closed.append(self)
-            raise RuntimeError("it does not want to end")
+            raise RuntimeError("it cannot be closed")
 
     topology = Topology().add_source("source", "in", key=STRING, value=STRING)
     topology.add_processor("one", Fails, "source").add_processor("two", Fails, "source")
@@ -245,23 +245,23 @@ def test_initialized_processors_are_closed_where_another_fails() -> None:
 
         def init(self, context: ProcessorContext) -> None:
             if self._name == "bad":
-                raise RuntimeError("it cannot begin")
+                raise RuntimeError("it cannot be initialized")
             notified.append(("begins", self._name))
 
         def close(self) -> None:
             notified.append(("ends", self._name))
             if self._name == "first":
-                raise RuntimeError("it does not want to end")
+                raise RuntimeError("it cannot be closed")
 
     topology = Topology().add_source("source", "in", key=STRING, value=STRING)
     before = "source"
     for name in ("never", "bad", "second", "first"):  # the last processor of the topology is initialized first
         topology.add_processor(name, lambda name=name: Telling(name), before)
         before = name
-    with pytest.raises(RuntimeError, match="it cannot begin") as caught:
+    with pytest.raises(RuntimeError, match="it cannot be initialized") as caught:
         TopologyTestDriver(topology)
     assert notified == [("begins", "first"), ("begins", "second"), ("ends", "first"), ("ends", "second")]
-    assert "does not want to end" in caught.value.__notes__[0]
+    assert "cannot be closed" in caught.value.__notes__[0]
 
 
 def test_created_operators_are_closed_where_another_fails(tmp_path: Path) -> None:
@@ -277,10 +277,10 @@ def test_created_operators_are_closed_where_another_fails(tmp_path: Path) -> Non
             return node.forward
 
     def unwilling() -> Processor:
-        raise RuntimeError("it cannot be made")
+        raise RuntimeError("it cannot be created")
 
     topology = Topology().add_source("source", "in", key=STRING, value=STRING)
     topology.add_processor("bad", unwilling, "source").add_processor("opening", Opening(), "bad")
-    with pytest.raises(RuntimeError, match="it cannot be made"):
+    with pytest.raises(RuntimeError, match="it cannot be created"):
         TopologyTestDriver(topology)
     assert [file.closed for file in opened] == [True]

@@ -140,7 +140,7 @@ def test_a_processor_s_store_is_restored_through_it(broker: BrokerProcess, topic
         write(broker.bootstrap, topic, [("a", "z")])
         wait_for(lambda: contents(state) == {"a": "3", "b": "1"})
     with started(broker, counting_store(topic), tmp_path) as state:
-        assert contents(state) == {"a": "3", "b": "1"}, "what is in the checkpoint is not processed again"
+        assert contents(state) == {"a": "3", "b": "1"}, "records below the checkpoint are not processed again"
 
 
 def test_a_store_whose_records_are_deleted_is_built_anew(broker: BrokerProcess, topic: str, tmp_path: Path) -> None:

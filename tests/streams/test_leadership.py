@@ -45,7 +45,7 @@ def ends_from(admin: ScriptedAdmin, timeout_s: float) -> dict[tuple[str, int], i
 def test_ends_are_requested_until_leaders_are_known() -> None:
     admin = ScriptedAdmin(UNKNOWN, KafkaError(KafkaError._TIMED_OUT), UNKNOWN, 100)
     assert ends_from(admin, 30.0) == {("log", 0): 100}
-    assert admin.metadata_requests == 3, "without new metadata the same leader is asked again"
+    assert admin.metadata_requests == 3, "without new metadata the request goes to the same leader again"
 
 
 def test_ends_that_stay_unknown_are_an_error() -> None:

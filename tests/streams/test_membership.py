@@ -107,7 +107,7 @@ def test_a_closed_member_leaves_only_if_it_is_configured_to(group: Group) -> Non
     first.rejoin()
     second.close()  # while the others join
     (event,) = group.settle(first)
-    assert numbers(event) == [0, 1, 2, 3], "the second was missed after its session timeout"
+    assert numbers(event) == [0, 1, 2, 3], "the second was removed after its session timeout"
 
 
 def test_a_killed_process_is_detected(broker: Broker, group: Group) -> None:

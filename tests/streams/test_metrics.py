@@ -186,7 +186,7 @@ def test_a_driver_has_metrics() -> None:
     task = {"task_id": "0_0"}
     assert one(metrics, "stream-task-metrics", "process-total", **task) == 5
     assert one(metrics, "stream-task-metrics", "process-latency-avg", **task) > 0
-    assert one(metrics, "stream-task-metrics", "dropped-records-total", **task) > 0, "one record came late"
+    assert one(metrics, "stream-task-metrics", "dropped-records-total", **task) > 0, "one record was late"
     assert one(metrics, "stream-topic-metrics", "records-consumed-total", topic="in") == 4
     assert one(metrics, "stream-topic-metrics", "records-consumed-total", topic="table") == 1
     assert (

@@ -199,7 +199,7 @@ class Choosy(Processor):
     def process(self, record: Record) -> None:
         self.context.forward(record, "left")
         if record.value in ("1", None):
-            raise ValueError("this one it does not like")
+            raise ValueError("this record is rejected")
         self.context.forward(record, "right")
 
 

@@ -49,7 +49,7 @@ class Two:
     def __init__(self, name: str, cache_bytes: int = 1_000_000) -> None:
         self.topology = Topology()
         self.topology.add_source("in", ["in"])
-        self.topology.add_processor("work", lambda: pytest.fail("nothing runs here"), "in")
+        self.topology.add_processor("work", lambda: pytest.fail("no thread runs here"), "in")
         self.topology.add_state_store(BUILDERS[name], "work")
         self.contexts = [Context(cache_bytes=cache_bytes), Context(cache_bytes=cache_bytes)]
         self.stores: list[Any] = [BUILDERS[name].build() for _ in range(2)]
@@ -202,7 +202,7 @@ def test_a_store_of_the_users_own_is_chosen_by_its_class() -> None:
 
     topology = Topology()
     topology.add_source("in", ["in"])
-    topology.add_processor("work", lambda: pytest.fail("nothing runs here"), "in")
+    topology.add_processor("work", lambda: pytest.fail("no thread runs here"), "in")
     topology.add_state_store(Own(), "work")
     store: Any = Own().build()
     store.init(Context())

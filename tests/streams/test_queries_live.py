@@ -75,7 +75,7 @@ def await_true(condition: Callable[[], Any], what: str) -> Any:
             found = None
         if found:
             return found
-        assert time.monotonic() < deadline, f"{what} has not come within {DEADLINE_S:g} s"
+        assert time.monotonic() < deadline, f"{what} not within {DEADLINE_S:g} s"
         threading.Event().wait(0.02)
 
 

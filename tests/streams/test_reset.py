@@ -155,7 +155,7 @@ def test_the_stock_tool_and_odradeks_do_the_same(tmp_path: Path) -> None:
         both = {tool: Application(broker, tmp_path, f"{tool}-app") for tool in ("stock", "our")}
         for each in both.values():
             each.run(1, session_ms=30_000)
-            assert each.members() == 1, "it has not left: its session lasts"
+            assert each.members() == 1, "it has not left: its session is still open"
         plan = tmp_path / "plan.csv"
         plan.write_text(f"{WORDS},0,4\n{WORDS},1,5\n")
         topics = ("--input-topics", WORDS)
@@ -170,7 +170,7 @@ def test_the_stock_tool_and_odradeks_do_the_same(tmp_path: Path) -> None:
             assert notified["stock"] == notified["our"]
             return notified["our"][1]
 
-        assert same(*topics, status=1) == untouched, "a member that is still there"
+        assert same(*topics, status=1) == untouched, "a member that has not left"
         assert same(*topics, "--dry-run", "--force") == untouched
         for each in both.values():
             assert each.members() == 0

@@ -166,7 +166,7 @@ def test_a_standby_waits_for_active_tasks_and_is_promoted_without_reading_twice(
         one.step(0.0)
         before = standby.positions[topic, 0]
         one.step(0.05)
-        assert standby.positions[topic, 0] == before, "a standby has to stand back"
+        assert standby.positions[topic, 0] == before, "a standby has to wait"
         one.drop(standby.task_id)
         one.add(standby)
         done = restore(one)
@@ -274,7 +274,7 @@ def test_records_that_are_deleted_under_a_standby_are_detected(
             step_until(one, lambda: False)
         assert caught.value.tasks == {TaskId(0, 0)}
         restore(one)
-        assert contents(other) == outcome(other_rows), "what came with the error was lost"
+        assert contents(other) == outcome(other_rows), "the records returned with the error were lost"
         standby.wipe()
         standby.open()
         one.add(standby, standby=True)
@@ -318,7 +318,7 @@ def test_exactly_once_restores_committed_records(broker: BrokerProcess, topic: s
         assert restore(one) == [state]
         assert one.restored == 1
         state.begin()
-        assert not path.exists(), "what a running task writes may never be committed"
+        assert not path.exists(), "records of a running task may never be committed"
         state.stores[restoring.STORE].restore([(b"stray", b"stray", 0, None)])
         state.close(False)
         producer.commit_transaction(restoring.TIMEOUT_S)
@@ -425,7 +425,7 @@ def test_a_restoration_resumes_at_the_last_checkpoint_after_a_crash(
         kind, _, start, end = notified.calls[0]
         assert kind == "start"
         assert isinstance(start, int)
-        assert start > 10_000, "it began anew"
+        assert start > 10_000, "the restoration started over"
         assert end == len(wanted)
         assert contents(state) == outcome(wanted)
         state.close(True)

@@ -132,7 +132,7 @@ def test_caches_lose_no_record_in_kills(tmp_path: Path, guarantee: str) -> None:
         if guarantee == "exactly_once_v2":
             found = counted(broker.bootstrap)
             assert {word: max(counts) for word, counts in found.items()} == expected
-            assert all(counts == sorted(set(counts)) for counts in found.values()), "a count came twice, or went back"
+            assert all(counts == sorted(set(counts)) for counts in found.values()), "a count was repeated, or decreased"
             changelog = dict(counting.read_all(broker.bootstrap, f"once-{counting.STORE}-changelog"))
             assert {key.decode(): int.from_bytes(value or b"", "big") for key, value in changelog.items() if key} == (
                 expected

@@ -122,7 +122,7 @@ def test_tasks_that_move_while_they_are_restored_resume_at_their_position(stage:
         wait_for(lambda: sorted(slow.ended) == [0, 1])
         one.wait_until(State.RUNNING, TIMEOUT_S)
         for partition, places in slow.starts.items():
-            assert places == [0, *slow.suspended[partition]], "it began anew"
+            assert places == [0, *slow.suspended[partition]], "the restoration started over"
         assert any(slow.suspended.values()), "no task has moved"
         counting.write_words(stage.bootstrap, VOCABULARY, stage.words)
         found = stage.await_counts(lambda found: len(found) == len(VOCABULARY))

@@ -62,7 +62,7 @@ def test_two_processes_cannot_share_it(directory: StateDirectory, tmp_path: Path
     assert "is in use by another process" in from_another_process(tmp_path)
     with pytest.raises(LockError, match="another client of this process"):
         StateDirectory(tmp_path, "app")
-    assert "is in use" in from_another_process(tmp_path), "the attempt within the process gave the lock away"
+    assert "is in use" in from_another_process(tmp_path), "the attempt within the process released the lock"
     directory.close()
     assert from_another_process(tmp_path) == "taken\n"
 
@@ -85,13 +85,13 @@ def test_a_state_directory_keeps_its_process_id(tmp_path: Path) -> None:
 
 def test_a_task_belongs_to_one_thread(directory: StateDirectory) -> None:
     assert directory.lock(TASK)
-    assert directory.lock(TASK), "it is ours already"
+    assert directory.lock(TASK), "this thread has it already"
     assert in_thread(lambda: directory.lock(TASK)) is False
     in_thread(lambda: directory.unlock(TASK))
-    assert in_thread(lambda: directory.lock(TASK)) is False, "another one cannot give it back"
+    assert in_thread(lambda: directory.lock(TASK)) is False, "another thread cannot release it"
     directory.unlock(TASK)
     assert in_thread(lambda: directory.lock(TASK)) is True
-    assert directory.lock(TASK), "a thread that is dead has nothing"
+    assert directory.lock(TASK), "a dead thread has no lock"
 
 
 def test_unused_directories_are_removed_after_a_while(directory: StateDirectory) -> None:
@@ -171,7 +171,7 @@ def test_java_s_state_directory_and_odradeks_exclude_each_other(tmp_path: Path) 
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
-            assert process.stdout.readline().strip() == str(directory.process_id), "Java reads our file"
+            assert process.stdout.readline().strip() == str(directory.process_id), "Java reads Odradek's file"
             with pytest.raises(LockError):
                 StateDirectory(tmp_path, "app")
         finally:

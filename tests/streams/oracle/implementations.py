@@ -134,7 +134,7 @@ class Pair:
     def assert_same_drops(self) -> None:
         """The same number of records was dropped, late ones among them."""
         ours, theirs = self.ours.dropped_records, self.theirs.dropped_records()
-        assert ours == theirs, f"Java dropped {theirs} records, ours {ours}"
+        assert ours == theirs, f"Java dropped {theirs} records, Odradek {ours}"
 
 
 def same(
@@ -194,8 +194,8 @@ def both_refuse(
                 _step(step, driver.pipe, driver.advance_wall_clock_time)
 
     theirs, ours = _refusal(on_java), _refusal(on_ours)
-    assert theirs is not None, "Java takes it"
-    assert ours is not None, f"ours takes what Java refuses: {theirs}"
+    assert theirs is not None, "Java accepts it"
+    assert ours is not None, f"Odradek accepts what Java rejects: {theirs}"
     return str(theirs), ours
 
 
