@@ -16,7 +16,7 @@ Kind = Literal["produce", "consume", "latency", "transactions", "commits", "reba
 # Since KIP-679 the producer's own defaults are acks=all and idempotence.
 LEADER_ONLY = ("acks=1", "enable.idempotence=false")
 BATCHES_64K = ("batch.size=65536", "linger.ms=5")
-TOOL_START_S = 2.0  # a JVM, and a topic made and deleted; no case is shorter
+TOOL_START_S = 2.0  # a JVM, and a topic created and deleted; no case is shorter
 LARGEST_CPU_RATIO = 0.5
 LARGEST_CPU_RATIO_1K = 0.35
 RECORDS_IN_A_TRANSACTION = 100

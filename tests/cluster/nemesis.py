@@ -191,7 +191,7 @@ class Nemesis:
             registered = max(client.get(znodes.broker_path(each))[1].czxid for each in self._all)
             return all(client.get(path)[1].mzxid > registered for path in paths)
         except (KazooException, KazooTimeoutError):
-            return False  # the test's own session is not there again, or a registration has just gone
+            return False  # the test's own session is not back, or a registration was just deleted
 
     def _await(self, what: str, holds: Callable[[], bool]) -> None:
         deadline = time.monotonic() + DEADLINE_S
@@ -200,7 +200,7 @@ class Nemesis:
             time.sleep(POLL_S)
 
     def _await_preferred_leaders(self) -> None:
-        """The controller hands each partition back to the leader that it was made with (LEADERS_RETURN)."""
+        """The controller moves each partition back to its preferred leader (LEADERS_RETURN)."""
         for partition, preferred in enumerate(self._preferred):
             leader = self._cluster.leader_of(self._topic, partition)
             while leader != preferred:

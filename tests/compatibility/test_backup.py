@@ -145,7 +145,7 @@ class Load:
         self._thread.join()
 
     def await_progress(self, count: int) -> int:
-        """Wait until so many more are acknowledged; returns how many are."""
+        """Wait until this many more are acknowledged; returns how many are."""
         with self._moved:
             goal = self.acknowledged + count
             assert self._moved.wait_for(lambda: self.acknowledged >= goal, DEADLINE_S)

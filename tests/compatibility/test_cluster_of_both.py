@@ -111,7 +111,7 @@ async def clients(cluster: ClusterProcess, kafka: Kafka) -> AsyncIterator[Client
         client.close()
 
 
-@pytest.mark.parametrize("asked", [1, KAFKA], ids=["asked of ours", "asked of Kafka"])
+@pytest.mark.parametrize("asked", [1, KAFKA], ids=["sent to Odradek", "sent to Kafka"])
 async def test_all_brokers_apply_a_change_of_configuration_sent_to_any_of_them(
     clients: Clients, topic: str, asked: int
 ) -> None:

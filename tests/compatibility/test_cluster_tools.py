@@ -103,7 +103,7 @@ def topics(cluster: ClusterProcess, *arguments: str, check: bool = True) -> str:
 
 
 def old_topics(cluster: ClusterProcess, *arguments: str, check: bool = True) -> str:
-    """kafka-topics of 2.8.2, which goes to ZooKeeper."""
+    """kafka-topics of 2.8.2, which connects to ZooKeeper."""
     arguments = ("--zookeeper", cluster.zookeeper_connect, *arguments)
     result = run_tool("2.8.2", "kafka-topics", arguments, check=check, timeout_s=DEADLINE_S)
     return result.stdout + result.stderr

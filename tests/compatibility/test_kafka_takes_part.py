@@ -71,7 +71,7 @@ class Load:
         self._thread.join()
 
     def await_progress(self, count: int = PROGRESS) -> None:
-        """Wait until so many more records have been acknowledged."""
+        """Wait until this many more records have been acknowledged."""
         with self._moved:
             goal = len(self.acknowledged) + count
             assert self._moved.wait_for(lambda: len(self.acknowledged) >= goal or bool(self.failures), 60)

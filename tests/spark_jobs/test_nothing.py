@@ -97,7 +97,7 @@ def test_archive_and_its_readers(
     assert read_archive(spark, folder).count() == 0
     assert report_of(tmp_path / "report.json", *topics, "--archive", folder) == (0, {"left": 0, "right": 0}, {})
     arguments = [*topics, "--archive", folder, "--to", empty, "--checkpoint", str(tmp_path / "replay")]
-    assert replay.main(arguments) == 3  # the archive has nothing of these topics
+    assert replay.main(arguments) == 3  # the archive has no records of these topics
 
 
 def test_replay_and_mirror(

@@ -39,7 +39,7 @@ CLICKS: Final = st.lists(CLICK, max_size=25)
 
 
 def by_steps(clicks: list[tuple[bytes, int]]) -> list[Event]:
-    """Each click so many ms after the one before of its key."""
+    """Each click this many ms after the one before of its key."""
     times = dict.fromkeys(KEYS, 60_000)
     rows = []
     for key, step in clicks:

@@ -1,4 +1,6 @@
-"""Joins over several partitions and instances: rows find each other wherever they are, also after tasks have moved."""
+"""Joins over several partitions and instances: matching rows are joined on any instance, also after tasks
+have moved.
+"""
 
 from __future__ import annotations
 

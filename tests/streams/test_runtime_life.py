@@ -232,7 +232,7 @@ def test_a_client_that_is_closed_while_it_starts_starts_no_threads(stage: Stage)
     assert not [each for each in threading.enumerate() if each.name.startswith(f"{streams.client_id}-StreamThread")]
 
 
-@pytest.mark.parametrize("deadline_ms", [300_000, 0], ids=["patient", "impatient"])
+@pytest.mark.parametrize("deadline_ms", [300_000, 0], ids=["long timeout", "no timeout"])
 def test_committed_offsets_are_awaited_while_the_coordinator_does_not_answer(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, deadline_ms: int
 ) -> None:

@@ -63,7 +63,7 @@ class Instance:
     """An application in a process of its own, any number of times over its state directory."""
 
     def __init__(self, folder: Path, bootstrap: str, **more: Any) -> None:
-        """Starts nothing yet; `more` goes over SETTINGS."""
+        """Starts no process yet; `more` overrides SETTINGS."""
         self.folder = folder
         self._settings = {**SETTINGS, "bootstrap.servers": bootstrap, "state.dir": str(folder), **more}
         self._process: BackgroundProcess | None = None

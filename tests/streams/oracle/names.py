@@ -4,6 +4,6 @@ from __future__ import annotations
 
 
 def camel_case(name: str) -> str:
-    """map_values -> mapValues; a trailing underscore, which keeps a name from being a keyword, goes."""
+    """map_values -> mapValues; a trailing underscore, which keeps a name from being a keyword, is removed."""
     first, *rest = name.rstrip("_").split("_")
     return first + "".join(word.capitalize() for word in rest)
