@@ -47,7 +47,7 @@ public class LegacyWitness {
         MemoryRecords records = MemoryRecords.readableRecords(unhex(words[8]));
         CompressionType source = CompressionType.NONE;
         int valid = 0;
-        for (MutableRecordBatch batch : records.batches()) { // the batches that the log itself checks before the validator
+        for (MutableRecordBatch batch : records.batches()) { // the batches, which the log checks before the validator
             if (batch.sizeInBytes() > Integer.parseInt(words[7]))
                 throw new RecordTooLargeException();
             batch.ensureValid();

@@ -22,7 +22,7 @@ def java() -> Java:
 def streams_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     """One broker for all tests of a worker that neither stop it nor need other properties.
 
-    Topics, groups and applications are a test's own: their names contain the test's.
+    Topics, groups and applications are a test's own: their names identify the test.
     """
     with BrokerProcess(tmp_path_factory.mktemp("streams"), counting.BROKER) as running:
         yield running

@@ -131,7 +131,7 @@ def test_a_fenced_member_with_records_in_flight_loses_its_tasks_only(
     """librdkafka's fatal error is raised by the call that returns the records' outcomes, and Python rejects their
     callbacks.
 
-    Records sent after it are rejected without a fault of their own.
+    Records sent after it are rejected, too.
     """
     stage = Stage(streams_broker, tmp_path)
     stage.make_topics(2)
