@@ -78,7 +78,7 @@ def test_the_module_is_the_command() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "printed"),
     [
         (["--override", "log.segment.bytes=x"], ["Invalid value x for configuration log.segment.bytes", "[14,...]"]),
         (["--override", "log.segment.bytes"], ["log.segment.bytes", "key=value"]),
@@ -119,7 +119,7 @@ group.initial.rebalance.delay.ms=0
 
 
 @pytest.mark.parametrize(
-    ("connect", "said"),
+    ("connect", "printed"),
     [
         ("localhost:{port}", ["no ZooKeeper answered at localhost:{port}", "`odradek registry --port {port}`"]),
         ("localhost:{port}/kafka", ["no ZooKeeper answered at localhost:{port}", "odradek registry --port {port}"]),
@@ -249,7 +249,7 @@ def test_the_file_is_read_and_overridden(serve: Callable[[Run], None], tmp_path:
 
 
 @pytest.mark.parametrize(
-    ("told", "heard"), [(None, None), ("127.0.0.1:9404", ("127.0.0.1", 9404)), ("[::1]:1", ("::1", 1))]
+    ("notified", "received"), [(None, None), ("127.0.0.1:9404", ("127.0.0.1", 9404)), ("[::1]:1", ("::1", 1))]
 )
 def test_the_metrics_page_listens_at_its_configured_address(
     serve: Callable[[Run], None], notified: str | None, received: tuple[str, int] | None
@@ -279,7 +279,7 @@ def test_the_server_returns_the_exit_status(serve: Callable[[Run], None], status
 
 
 @pytest.mark.parametrize(
-    ("failure", "said"),
+    ("failure", "printed"),
     [
         (OSError(errno.EADDRINUSE, "in use"), ["PLAINTEXT://h:9092", "in use", "--override listeners="]),
         (OSError(errno.EADDRNOTAVAIL, "no"), ["PLAINTEXT://h:9092", "another host"]),

@@ -153,7 +153,7 @@ def test_a_running_broker_cannot_be_started_again(stand_in: MakeBroker) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("body", "said"),
+    ("body", "printed"),
     [
         ("print('no room', file=sys.stderr); sys.exit(3)", ["exit status 3 before it was ready", "no room"]),
         ("print('hello', flush=True); time.sleep(600)", ["no ready line but 'hello'"]),

@@ -269,7 +269,7 @@ def test_a_folder_in_use_is_reported(up: Start) -> None:
 
 
 @pytest.mark.parametrize(
-    ("argument", "said"),
+    ("argument", "printed"),
     [
         ("--property=x", "expected key=value"),
         ("--property=broker.id=1", "broker.id is set for each broker"),

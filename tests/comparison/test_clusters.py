@@ -43,7 +43,7 @@ async def _tell(clusters: Clusters) -> dict[str, Outcome]:
     return {each.__name__: await tell_clusters(each, clusters, versions) for each in scenarios}
 
 
-@pytest.mark.parametrize("chapter", [each.__name__ for each in SCENARIO])
+@pytest.mark.parametrize("scenario", [each.__name__ for each in SCENARIO])
 def test_every_broker_answers_as_kafkas_does(outcomes: dict[str, Outcome], scenario: str) -> None:
     if scenario not in outcomes:
         pytest.skip("not among ODRADEK_CHAPTERS")

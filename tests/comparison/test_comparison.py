@@ -74,7 +74,7 @@ def _check(outcome: Outcome) -> None:
     assert not outcome.unexplained, f"{len(outcome.unexplained)} differences, the first of them:\n{shown}"
 
 
-@pytest.mark.parametrize("chapter", [each.__name__ for each in SCENARIO])
+@pytest.mark.parametrize("scenario", [each.__name__ for each in SCENARIO])
 def test_odradek_answers_as_kafka_does(notified: Notified, scenario: str) -> None:
     if scenario not in notified.outcomes:
         pytest.skip("not among ODRADEK_CHAPTERS")

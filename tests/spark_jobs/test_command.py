@@ -90,7 +90,7 @@ def test_a_batch_does_not_wait_for_a_fetch_of_the_batch_before(more: tuple[str, 
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "notified"),
     [
         (("--bootstrap", "x"), "Missing option"),
         ((*NEEDED, "--from", "yesterday"), "'yesterday' is not earliest, latest, a time as"),
@@ -110,7 +110,7 @@ def test_wrong_usage_is_reported_with_status_2(
 
 
 @pytest.mark.parametrize(
-    ("result", "status", "said"),
+    ("result", "status", "printed"),
     [
         (4, 4, ""),
         (JobError("it went wrong"), FAILED, "sample: it went wrong\n"),

@@ -55,7 +55,7 @@ def test_durations(text: str, ms: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("main", "arguments", "told"),
+    ("main", "arguments", "notified"),
     [
         (windows.main, [*STREAMING, "--size", "10"], "'10' is not a duration as 250ms, 10s, 5m, 1h or 2d"),
         (windows.main, [*STREAMING, "--size", "0s"], "0s is shorter than 1ms"),

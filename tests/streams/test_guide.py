@@ -30,13 +30,13 @@ def test_there_is_code_to_run() -> None:
     assert sum(len(scenario.blocks) for scenario in SCENARIOS) == TEXT.count("```python")
 
 
-@pytest.mark.parametrize("chapter", [each for each in SCENARIOS if not each.needs_broker], ids=lambda each: each.title)
+@pytest.mark.parametrize("scenario", [each for each in SCENARIOS if not each.needs_broker], ids=lambda each: each.title)
 def test_code_without_a_broker_runs(scenario: guide.Scenario) -> None:
     scenario.run("none")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("chapter", [each for each in SCENARIOS if each.needs_broker], ids=lambda each: each.title)
+@pytest.mark.parametrize("scenario", [each for each in SCENARIOS if each.needs_broker], ids=lambda each: each.title)
 def test_code_with_a_broker_runs(
     scenario: guide.Scenario, broker: BrokerProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -54,7 +54,7 @@ def joined(
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
-    "said",
+    "stated",
     [
         None,
         StreamJoined(name="both"),

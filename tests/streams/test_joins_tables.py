@@ -42,7 +42,7 @@ def versioned(name: str, history_ms: int = 1000) -> Materialized[Any, Any]:
 
 
 @pytest.mark.parametrize("kind", ONE_SIDED)
-@pytest.mark.parametrize("said", [None, Joined(name="met"), Joined(STRING, STRING, STRING)])
+@pytest.mark.parametrize("printed", [None, Joined(name="met"), Joined(STRING, STRING, STRING)])
 @settings(max_examples=4)
 @given(given_records=records("stream", "table"))
 def test_stream_and_table(
@@ -158,7 +158,7 @@ def test_stream_and_global_table(java: Java, kind: JoinKind, given_records: list
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
-    ("said", "name"),
+    ("printed", "name"),
     [
         (None, None),
         (None, "met"),

@@ -63,7 +63,7 @@ def test_text_and_values_mean_the_same() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "told"),
+    ("name", "value", "notified"),
     [
         ("application.id", None, "application.id is missing"),
         ("num.stream.threads", 0, "at least 1"),

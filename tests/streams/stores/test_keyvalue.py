@@ -294,7 +294,7 @@ import os, signal
 from pathlib import Path
 from odradek.streams.serdes import LONG, STRING
 from odradek.streams.stores.builders import key_value_store
-from tests.streams.stores.twins import Context
+from tests.streams.stores.implementations import Context
 store = key_value_store("s", STRING, LONG).build()
 store.init(Context(Path({str(tmp_path)!r})))
 for number in range(1000):
