@@ -1,4 +1,4 @@
-"""Lint, format and types: `python -m tests.lint`.
+"""Lint, format, vocabulary and types: `python -m tests.lint`.
 
 The folders of the source tree are packages of `odradek` only once they are installed (pyproject's package-dir), so
 the type checker gets a view of links that looks like the installed package; it then needs no build and can use its
@@ -37,6 +37,7 @@ def main() -> int:
     checks = (
         ("lint", [*tool, "ruff", "check", "--quiet"], ROOT),
         ("format", [*tool, "ruff", "format", "--check", "--quiet"], ROOT),
+        ("vocabulary", [*tool, "tests.vocabulary"], ROOT),
         ("types", [*tool, "mypy", "--config-file", str(ROOT / "pyproject.toml"), "-p", "odradek"], view),
     )
     failed = []

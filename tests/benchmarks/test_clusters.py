@@ -107,7 +107,7 @@ class TestComparison:
         found = cluster_report.as_json(results(sample("kafka", 1, 20.0), sample("odradek", 1, 30.0)))
         report.write_json(report.Results([], [], [], {}), tmp_path / "results.json", cluster=found)
         cluster = json.loads((tmp_path / "results.json").read_text())["cluster"]
-        assert [one["figures"]["mib_per_s"] for one in cluster["samples"]] == [20.0, 30.0]
+        assert [one["measured"]["mib_per_s"] for one in cluster["samples"]] == [20.0, 30.0]
         assert [goal["met"] for goal in cluster["goals"]] == [True, False, None, None]
 
 

@@ -55,6 +55,19 @@ async def written(cluster: Cluster, leader: int) -> None:
     assert answer.error_code == ErrorCode.NONE
 
 
+async def stop(cluster: Cluster, broker_id: int, observer: int) -> None:
+    """Stop a broker, and wait until another one has all control requests about that.
+
+    They raise the leader epoch, and with that the leader discards the progress of its followers.
+    """
+    await cluster.brokers[broker_id].stop()
+
+    async def live() -> set[int]:
+        return set(cluster.brokers[observer].metadata_cache.brokers)
+
+    await until(live, lambda brokers: broker_id not in brokers)
+
+
 class Follower:
     """Sends requests as a replica that does not run."""
 
@@ -92,7 +105,7 @@ class Follower:
 async def test_a_follower_sends_its_progress_and_receives_the_lowest(cluster: Cluster, cleaned: Cleaned) -> None:
     await cluster.create("t", [1, 2])
     await written(cluster, 1)
-    await cluster.brokers[2].stop()
+    await stop(cluster, 2, 1)
     cleaned[1] = 15
     follower = Follower(cluster, 2, 1)
     assert await follower.fetch(0) == [0]
@@ -109,7 +122,7 @@ async def test_a_follower_sends_its_progress_and_receives_the_lowest(cluster: Cl
 async def test_a_kafka_broker_receives_no_progress_and_counts_by_its_offset(cluster: Cluster, cleaned: Cleaned) -> None:
     await cluster.create("t", [1, 2])
     await written(cluster, 1)
-    await cluster.brokers[2].stop()
+    await stop(cluster, 2, 1)
     cleaned[1] = 15
     follower = Follower(cluster, 2, 1)
     assert await follower.fetch(offset=0) == [NO_OUTPUT]
