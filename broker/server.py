@@ -33,7 +33,7 @@ from odradek.broker.config.changes import ConfigChanges
 from odradek.broker.config.client_store import ClientConfigs
 from odradek.broker.config.topic_overrides import TopicConfigs
 from odradek.broker.controller.auto_topic_creation import TopicCreator, TopicsKnown
-from odradek.broker.controller.channel_manager import Channels, ControlChannels
+from odradek.broker.controller.channel_manager import Channels, ControllerChannelManager
 from odradek.broker.controller.controlled_shutdown import hand_over
 from odradek.broker.controller.controller import Controller
 from odradek.broker.metadata.broker_registration import Registration
@@ -43,7 +43,7 @@ from odradek.broker.metadata.registry_session import Member, OpenSession, Regist
 from odradek.broker.metrics.broker_metrics import ApiMetrics
 from odradek.broker.metrics.exposition.snapshot import SnapshotSources, look
 from odradek.broker.network.addresses import Addresses
-from odradek.broker.network.controller_channel import ControllerLink
+from odradek.broker.network.controller_channel import ControllerChannel
 from odradek.broker.network.dispatcher import Dispatcher
 from odradek.broker.network.inter_broker_connection import Network
 from odradek.broker.network.reconfiguration import Reconfiguration
@@ -229,7 +229,7 @@ class Broker:
         undo.push_async_callback(request_tasks.close)
         network = _network(config, environment, timers)
         controller_ms = int(config["controller.socket.timeout.ms"])
-        link = ControllerLink(
+        link = ControllerChannel(
             config.broker_id, metadata_cache, config.inter_broker_listener, network, dispatcher.local, controller_ms
         )
         producer_ids = ProducerIds(self._registration, link.ask)
@@ -243,7 +243,7 @@ class Broker:
         undo.callback(coordination.close)
         coordination.start()
         undo.callback(link.close)
-        channels = ControlChannels(config.broker_id, network, dispatcher.local, controller_ms)
+        channels = ControllerChannelManager(config.broker_id, network, dispatcher.local, controller_ms)
         self.controller = self._build_controller(undo, channels, host)
         self._config_changes = self._build_config_changes(configs, host, request_tasks)
         known = TopicsKnown(metadata_cache, clock, timers)
@@ -307,7 +307,7 @@ class Broker:
         undo: contextlib.AsyncExitStack,
         directories: Directories,
         network: Network,
-        link: ControllerLink,
+        link: ControllerChannel,
         request_tasks: RequestTasks,
         events: CoordinatorEvents,
     ) -> ReplicaHost:

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from odradek.broker.metadata.cache import MetadataCache
-from odradek.broker.replication.conversions import lower
+from odradek.broker.replication.conversions import down_convert
 from odradek.broker.replication.delayed_fetch import DelayedFetch
 from odradek.broker.replication.partition import READ_COMMITTED, Replica, Replicas, Worker
 from odradek.broker.replication.state.fetch_session import FetchContext, FetchPartition, FetchSessions
@@ -545,7 +545,7 @@ class MessageSet:
 
     def work(self, version: int) -> bytes | KafkaError:
         """Read and convert; in any thread."""
-        return lower(self._data.records, 0 if version < TIMESTAMPS_FROM else 1, self._wanted.fetch_offset)
+        return down_convert(self._data.records, 0 if version < TIMESTAMPS_FROM else 1, self._wanted.fetch_offset)
 
     def settle(self, reading: Reading, outcome: bytes | KafkaError) -> None:
         """Put the result of the conversion into the response."""

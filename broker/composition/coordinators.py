@@ -17,7 +17,7 @@ from odradek.broker.metadata.cache import MetadataCache
 from odradek.broker.metadata.state.topics import GROUP_OFFSETS, TRANSACTION_STATE
 from odradek.broker.metadata.topics_for_groups import CachedTopics
 from odradek.broker.network.controller_channel import Local
-from odradek.broker.network.inter_broker_client import BrokerLinks
+from odradek.broker.network.inter_broker_client import InterBrokerClient
 from odradek.broker.network.inter_broker_connection import Network
 from odradek.broker.replication.partition import Replicas
 from odradek.broker.replication.transaction_verification import TransactionVerification, coordinator_in
@@ -42,10 +42,10 @@ class CoordinatorDependencies:
     producer_ids: ProducerIds
     fresh_id: Callable[[], str]
 
-    def links(self, purpose: str) -> BrokerLinks:
+    def links(self, purpose: str) -> InterBrokerClient:
         """A separate inter-broker client for one purpose, with its own connections to all brokers."""
         config = self.config
-        return BrokerLinks(
+        return InterBrokerClient(
             config.broker_id, self.metadata_cache, config.inter_broker_listener, self.network, self.local, purpose
         )
 

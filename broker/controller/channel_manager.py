@@ -44,7 +44,7 @@ class Channels(Protocol):
         ...
 
 
-class ControlChannels:
+class ControllerChannelManager:
     """The controller's connections to all live brokers."""
 
     def __init__(self, broker_id: int, network: Network, local: Local, timeout_ms: int = 30_000) -> None:

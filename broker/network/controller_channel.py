@@ -31,7 +31,7 @@ class Local(Protocol):
     ) -> None: ...
 
 
-class ControllerLink:
+class ControllerChannel:
     """Sends requests to the active controller."""
 
     def __init__(

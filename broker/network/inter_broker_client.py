@@ -20,7 +20,7 @@ OnAnswer = Callable[[Any], None]
 OnPeerLost = Callable[[PeerLostError], None]
 
 
-class BrokerLinks:
+class InterBrokerClient:
     """Sends requests to brokers by id."""
 
     def __init__(

@@ -143,7 +143,7 @@ class Conversions:
             conversion.on_outcome(conversion, outcome)
 
 
-def lower(records: object, magic: int, fetch_offset: int) -> bytes | KafkaError:
+def down_convert(records: object, magic: int, fetch_offset: int) -> bytes | KafkaError:
     """The records of a response down-converted to messages of `magic`, or the error. Runs in any thread."""
     try:
         data = records.read() if isinstance(records, FileRange) else bytes(records or b"")  # type: ignore[call-overload]

@@ -69,7 +69,7 @@ class Transaction(NamedTuple):
 
 
 class Ask(Protocol):
-    """Sends a request to a broker; one callback is called, never before this returns (`BrokerLinks.ask`)."""
+    """Sends a request to a broker; one callback is called, never before this returns (`InterBrokerClient.ask`)."""
 
     def __call__(
         self,

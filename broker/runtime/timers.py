@@ -74,13 +74,3 @@ class LoopTimers:
         delay_ms = max(0, deadline_ms - self._clock.monotonic_ms())
         # uvloop counts whole milliseconds and may call up to one early; the callback must not run before the deadline.
         return self._loop.call_later((delay_ms + 1) / 1000, callback)
-
-
-class Waiter(Protocol):
-    """A request that waits for a change of a log. `wake` is called at every change and checks whether the request can
-    complete.
-    """
-
-    def wake(self) -> None:
-        """The log has changed, or this broker no longer leads its partition."""
-        ...

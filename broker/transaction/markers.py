@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
 from odradek.broker.metadata.cache import NO_LEADER, MetadataCache
-from odradek.broker.network.inter_broker_client import BrokerLinks
+from odradek.broker.network.inter_broker_client import InterBrokerClient
 from odradek.broker.runtime.timers import Clock, Timer, Timers
 from odradek.broker.transaction.state.records import Partition
 from odradek.broker.transaction.state.transaction import Owner
@@ -44,7 +44,7 @@ class Markers:
     """Markers that are not written yet."""
 
     def __init__(
-        self, links: BrokerLinks, metadata_cache: MetadataCache, clock: Clock, timers: Timers, timeout_ms: int
+        self, links: InterBrokerClient, metadata_cache: MetadataCache, clock: Clock, timers: Timers, timeout_ms: int
     ) -> None:
         """`timeout_ms` is the request timeout for a leader."""
         self._links = links

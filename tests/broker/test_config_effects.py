@@ -17,7 +17,7 @@ from odradek.broker.config.broker_config import BrokerConfig
 from odradek.broker.config.policies import AlterConfigRequest, NewTopicRequest, PolicyViolationError
 from odradek.broker.config.types import ConfigError
 from odradek.broker.metadata.cache import BrokerMetadata, Endpoint, MetadataCache
-from odradek.broker.network.controller_channel import ControllerLink
+from odradek.broker.network.controller_channel import ControllerChannel
 from odradek.broker.network.inter_broker_connection import Network, Peer, PeerLostError
 from odradek.broker.registry.embedded import EmbeddedEnsemble
 from odradek.broker.runtime.scheduler import Periodic
@@ -235,7 +235,7 @@ async def test_the_controller_is_given_up_after_controller_socket_timeout_ms() -
     metadata_cache = MetadataCache("cluster")
     metadata_cache.brokers = {5: BrokerMetadata(5, (Endpoint("PLAINTEXT", HERE, 1),), None)}
     metadata_cache.controller_id = 5
-    link = ControllerLink(1, metadata_cache, "PLAINTEXT", network(True), lambda *args: None, 30)
+    link = ControllerChannel(1, metadata_cache, "PLAINTEXT", network(True), lambda *args: None, 30)
     assert "did not answer within 30 ms" in await lost(link)
     link.close()
 
