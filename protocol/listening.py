@@ -112,6 +112,27 @@ class Rate:
         self._allowance = max(0.0, self._allowance - 1)
 
 
+class ReadTurn:
+    """The order in which responses leave while one connection is read.
+
+    A request can complete requests of other connections: a produce request completes the waiting fetches of followers.
+    The connection that is read sends its responses first, the others theirs after it, as Kafka completes delayed
+    operations after it has sent the response (ReplicaManager.tryCompleteActions).
+    """
+
+    __slots__ = ("reading", "waiting")
+
+    def __init__(self) -> None:
+        self.reading = False
+        self.waiting: list[Connection] = []
+
+    def end(self) -> None:
+        """The connection that was read has sent its responses; send those of the others."""
+        waiting, self.waiting = self.waiting, []
+        for connection in waiting:
+            connection.send_completed()
+
+
 class ConnectionQuotas:
     """The connections and the held bytes that count together: those of all listeners of a broker."""
 
@@ -122,10 +143,12 @@ class ConnectionQuotas:
         "listeners",
         "rate",
         "resuming",
+        "turn",
         "waiting_for_memory",
     )
 
     def __init__(self) -> None:
+        self.turn = ReadTurn()
         self.count = 0
         self.rate = Rate()
         self.by_address: dict[str, int] = {}

@@ -78,6 +78,7 @@ class Connection(asyncio.BufferedProtocol):
         "_paused",
         "_queued",
         "_transport",
+        "_turn",
         "_waits_for_memory",
         "_writer",
         "_writing",
@@ -92,6 +93,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def __init__(self, listener: Listener, address: str, port: int) -> None:
         self._listener = listener
+        self._turn = listener.connection_quotas.turn
         self._on_frame = listener.on_frame
         self._most = listener.limits.frame_bytes
         self._loop = asyncio.get_running_loop()
@@ -186,17 +188,22 @@ class Connection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         self.last_active_s = self._loop.time()
-        self._corked = True
-        if self._frame is None:
-            self._cut(self._listener.receive_view, nbytes)
-        else:
-            self._have += nbytes
-            self._go_on_with_frame()
-        self._corked = False
+        turn = self._turn
+        self._corked = turn.reading = True
+        try:
+            if self._frame is None:
+                self._cut(self._listener.receive_view, nbytes)
+            else:
+                self._have += nbytes
+                self._go_on_with_frame()
+        finally:
+            self._corked = turn.reading = False
         if self._frame is not None:
             self._check_memory()
         if self._out.parts and not self._writing:
             self._flush()
+        if turn.waiting:
+            turn.end()
 
     def _cut(self, view: memoryview, end: int) -> None:
         """Pass every whole frame in view[:end] to the handler and keep the rest."""
@@ -349,9 +356,17 @@ class Connection(asyncio.BufferedProtocol):
             self._count_queued()
             self._pause_if_behind()
         elif self._out.parts and not self._corked:
-            self._flush()
+            if self._turn.reading:
+                self._turn.waiting.append(self)
+            else:
+                self._flush()
         if self._paused:
             self._resume_if_caught_up()
+
+    def send_completed(self) -> None:
+        """Send the responses that another connection's request completed."""
+        if self._out.parts and not self._writing and not self.closed:
+            self._flush()
 
     def send(self, exchange: Exchange, parts: Sequence[Part]) -> None:
         """Send the answer of a request that its handler answered at once (in its turn, if earlier ones are pending)."""

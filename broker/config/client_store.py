@@ -7,8 +7,10 @@ not enforced; a log line warns of that when one is set.
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Final, TypeVar
 
 from odradek.broker.config.changes import change_config, read_config
 from odradek.broker.config.state import client_quotas as quotas
@@ -24,11 +26,23 @@ from odradek.broker.registry.interface import (
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 Quotas = tuple[quotas.Entity, dict[str, float]]
 USERS = "users"
 CLIENTS = "clients"
 IPS = "ips"
+
+
+READS_AT_A_TIME: Final = 100
+
+
+async def _in_parallel(read: Callable[[str], Awaitable[T]], names: Iterable[str]) -> list[T]:
+    """The results of `read`, in order. Each read takes a round trip to the metadata store, so many are sent at once."""
+    waiting, found = [*names], list[T]()
+    for first in range(0, len(waiting), READS_AT_A_TIME):
+        found += await asyncio.gather(*map(read, waiting[first : first + READS_AT_A_TIME]))
+    return found
 
 
 class ClientConfigs:
@@ -44,20 +58,21 @@ class ClientConfigs:
         """The quotas of the entities that match a filter. Raises RegistryError."""
         entities: list[quotas.Entity] = []
         if quotas.IP not in wanted:
-            for user in await self._names(USERS):
+            users = await self._names(USERS)
+            paths = [f"{quotas.path({quotas.USER: user})}/{CLIENTS}" for user in users]
+            for user, clients in zip(users, await _in_parallel(self._names, paths), strict=True):
                 entities.append({quotas.USER: user})
-                clients = await self._names(f"{quotas.path({quotas.USER: user})}/{CLIENTS}")
                 entities.extend({quotas.USER: user, quotas.CLIENT_ID: client} for client in clients)
             entities.extend({quotas.CLIENT_ID: client} for client in await self._names(CLIENTS))
         if not wanted or quotas.IP in wanted:
             entities.extend({quotas.IP: address} for address in await self._names(IPS))
-        found = []
-        for entity in entities:
-            if quotas.matches(wanted, entity, strict=strict):
-                values = quotas.values(await read_config(self._registry(), quotas.path(entity)))
-                if values:
-                    found.append((entity, values))
-        return found
+        matching = [entity for entity in entities if quotas.matches(wanted, entity, strict=strict)]
+        configs = await _in_parallel(lambda path: read_config(self._registry(), path), map(quotas.path, matching))
+        return [
+            (entity, values)
+            for entity, config in zip(matching, configs, strict=True)
+            if (values := quotas.values(config))
+        ]
 
     async def alter_quotas(
         self, entity: quotas.Entity, changes: Mapping[str, float | None], *, validate_only: bool
@@ -90,7 +105,7 @@ class ClientConfigs:
     async def users_with_credentials(self) -> list[str]:
         """Every user with a SCRAM credential. Raises RegistryError."""
         names = [name for name in await self._names(USERS) if name is not None]
-        return [name for name in names if await self.credentials(name)]
+        return [name for name, found in zip(names, await _in_parallel(self.credentials, names), strict=True) if found]
 
     async def credentials(self, user: str) -> list[tuple[int, int]]:
         """A user's SCRAM mechanisms with their iterations. Raises RegistryError."""

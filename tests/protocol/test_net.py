@@ -100,6 +100,41 @@ async def test_frames_split_anywhere_are_answered_in_order(echo_server: Server) 
         writer.close()
 
 
+async def test_responses_to_others_leave_after_those_of_the_connection_that_is_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As Kafka completes delayed operations after the response: a producer does not wait for two followers' fetches."""
+    waiting: list[Exchange] = []
+    order: list[str] = []
+    flush = Connection._flush
+
+    def recorded(self: Connection) -> None:
+        order.append("waiting" if waiting and self is waiting[0].connection else "read")
+        flush(self)
+
+    def handle(connection: Connection, frame: memoryview) -> None:
+        exchange = Exchange(connection)
+        if bytes(frame) == b"wait":
+            connection.expect(exchange)
+            waiting.append(exchange)
+            server.changed.set()
+            return
+        waiting[0].connection.answer(waiting[0], [framed(b"late")])
+        connection.send(exchange, [framed(b"first")])
+
+    async with Server(handle) as server:
+        late_reader, late_writer = await server.connect()
+        late_writer.write(framed(b"wait"))
+        await server.until(lambda: bool(waiting))
+        monkeypatch.setattr(Connection, "_flush", recorded)
+        reader, writer = await server.connect()
+        writer.write(framed(b"go"))
+        assert (await read_frame(reader), await read_frame(late_reader)) == (b"first", b"late")
+        assert order == ["read", "waiting"]
+        for each in (writer, late_writer):
+            each.close()
+
+
 def test_any_split_of_any_frames() -> None:
     @given(st.lists(st.binary(max_size=300), max_size=8), st.lists(st.integers(1, 400), max_size=8))
     @settings(max_examples=60, deadline=None)
