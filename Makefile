@@ -1,4 +1,4 @@
-# `make run` serves, `make test` runs every test, `make check` is the quick part. CONTRIBUTING is tests/README.md.
+# `make run` serves, `make test` runs every test, `make check` is the quick part. See CONTRIBUTING.md.
 # These draw the same examples in every run. `make explore` searches at random, ten minutes by default, and prints how to
 # replay what it finds: ARGS="--minutes 60", ARGS="--seed 7 --rounds 1 tests/machines/test_offsets.py".
 PYTHON ?= $(firstword $(foreach p,python3 python3.14 python3.13 python3.12 python3.11,\
@@ -14,7 +14,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # The order of sets is the same in every run.
 export PYTHONHASHSEED := 0
 
-.PHONY: run test check bench simulate mutants explore soak compose-check clean
+.PHONY: run test check format bench simulate mutants explore soak compose-check clean
 
 run: .venv/.installed
 	@exec $(BIN)/odradek broker --override broker.id=0 --override listeners=PLAINTEXT://127.0.0.1:9092 \
@@ -31,6 +31,10 @@ test: .venv/.installed-dev
 check: .venv/.installed-dev
 	$(BIN)/python -m tests.lint
 	$(BIN)/python -m pytest -n auto --maxprocesses 8 -m "not slow and not jvm"
+
+format: .venv/.installed-dev
+	$(BIN)/ruff check --fix --quiet
+	$(BIN)/ruff format --quiet
 
 bench: .venv/.installed-dev
 	$(BIN)/python -m tests.jvm fetch
