@@ -41,11 +41,15 @@ def main() -> int:
         ("types", [*tool, "mypy", "--config-file", str(ROOT / "pyproject.toml"), "-p", "odradek"], view),
     )
     failed = []
-    for name, command, folder in checks:
+    running = [
+        (name, subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True))
+        for name, command, folder in checks
+    ]
+    for name, process in running:
         print(f"{name}: ", end="", flush=True)
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-        print("ok" if done.returncode == 0 else f"failed\n{done.stdout}{done.stderr}")
-        if done.returncode:
+        output, _ = process.communicate()
+        print("ok" if process.returncode == 0 else f"failed\n{output}")
+        if process.returncode:
             failed.append(name)
     return 1 if failed else 0
 
