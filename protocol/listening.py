@@ -124,13 +124,14 @@ class ReadTurn:
 
     def __init__(self) -> None:
         self.reading = False
-        self.waiting: list[Connection] = []
+        self.waiting: list[tuple[Connection, Callable[[], None]]] = []
 
     def end(self) -> None:
         """The connection that was read has sent its responses; send those of the others."""
         waiting, self.waiting = self.waiting, []
-        for connection in waiting:
-            connection.send_completed()
+        for connection, flush in waiting:
+            if not connection.closed:
+                flush()
 
 
 class ConnectionQuotas:

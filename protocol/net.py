@@ -357,16 +357,11 @@ class Connection(asyncio.BufferedProtocol):
             self._pause_if_behind()
         elif self._out.parts and not self._corked:
             if self._turn.reading:
-                self._turn.waiting.append(self)
+                self._turn.waiting.append((self, self._flush))
             else:
                 self._flush()
         if self._paused:
             self._resume_if_caught_up()
-
-    def send_completed(self) -> None:
-        """Send the responses that another connection's request completed."""
-        if self._out.parts and not self._writing and not self.closed:
-            self._flush()
 
     def send(self, exchange: Exchange, parts: Sequence[Part]) -> None:
         """Send the answer of a request that its handler answered at once (in its turn, if earlier ones are pending)."""
