@@ -15,10 +15,9 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest import mock
 
-from odradek.broker.apis.produce import DelayedProduce
 from odradek.broker.coordinator.log import _Wait as CoordinatorAppend
 from odradek.broker.replication.delayed_fetch import DelayedFetch
-from odradek.broker.replication.delayed_produce import DelayedAppend
+from odradek.broker.replication.delayed_produce import DelayedAppend, DelayedProduce
 from odradek.broker.replication.partition import ACKS_ALL, READ_COMMITTED, DelayedOperation, Replica
 from odradek.broker.replication.state.partition import PartitionMachine, Role
 from odradek.protocol.errors import KafkaError
