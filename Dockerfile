@@ -1,11 +1,11 @@
-# A broker as a container. Properties come from KAFKA_… variables, as in Apache Kafka's own image:
+# A broker as a container. Properties come from KAFKA_… variables, as in Apache Kafka's own image, or KAFKA_CFG_…:
 #
 #     docker build -t odradek . && docker run --rm -p 9092:9092 odradek
 #
 # docker-compose.yml runs three of them with ZooKeeper.
 
 FROM python:3.13-slim AS build
-# One small C extension; without a compiler the install would take its Python twin.
+# One small C extension; without a compiler the install would take its pure-Python fallback.
 RUN apt-get update && apt-get install --yes --no-install-recommends gcc libc6-dev && rm -rf /var/lib/apt/lists/*
 WORKDIR /source
 COPY pyproject.toml README.md LICENSE ./

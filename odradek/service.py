@@ -1,7 +1,8 @@
 """Service environment: properties from a container's variables, notifications to systemd, shutdown with the parent.
 
 - KAFKA_BROKER_ID=1 stands for broker.id=1, as in Apache Kafka's own image (KIP-975): lower case, `_` is a dot, `__` an
-  underscore, `___` a dash. Variables for that image's start scripts are ignored.
+  underscore, `___` a dash. Variables for that image's start scripts are ignored. KAFKA_CFG_BROKER_ID is an alias from
+  another widespread image; where both are set, the alias counts, because the image has values of its own for KAFKA_….
 - The process sends READY=1 and STOPPING=1 to systemd where NOTIFY_SOCKET contains its socket (sd_notify(3),
   Type=notify).
 - A child that has to end with its parent reads its standard input, a pipe whose other end the parent holds: the kernel
@@ -18,6 +19,7 @@ from collections.abc import Mapping
 from typing import Final
 
 PREFIX: Final = "KAFKA_"
+ALIAS_PREFIX: Final = "KAFKA_CFG_"
 FOR_START_SCRIPTS: Final = frozenset(
     {
         "KAFKA_CLUSTER_ID",
@@ -43,21 +45,22 @@ GRACE_S: Final = 20.0
 
 
 def properties_in(environment: Mapping[str, str]) -> dict[str, str]:
-    """The broker properties of variables named KAFKA_…, by Kafka's names."""
-    return {
-        property_named(name): value
-        for name, value in sorted(environment.items())
-        if name.startswith(PREFIX)
-        and len(name) > len(PREFIX)
-        and name not in FOR_START_SCRIPTS
+    """The broker properties of variables named KAFKA_… and KAFKA_CFG_…, by Kafka's names."""
+    aliases, properties = {}, {}
+    for name, value in sorted(environment.items()):
+        if name.startswith(ALIAS_PREFIX) and len(name) > len(ALIAS_PREFIX):
+            aliases[property_named(name)] = value
         # Kubernetes adds KAFKA_PORT=tcp://… to the containers beside a service that is named kafka.
-        and not (name == f"{PREFIX}PORT" and "://" in value)
-    }
+        elif name == f"{PREFIX}PORT" and "://" in value:
+            continue
+        elif name.startswith(PREFIX) and name not in {PREFIX, ALIAS_PREFIX, *FOR_START_SCRIPTS}:
+            properties[property_named(name)] = value
+    return {**properties, **aliases}
 
 
 def property_named(variable: str) -> str:
-    """KAFKA_LOG_DIRS -> log.dirs"""
-    dotted = variable.removeprefix(PREFIX).lower().replace("_", ".")
+    """KAFKA_LOG_DIRS and KAFKA_CFG_LOG_DIRS -> log.dirs"""
+    dotted = variable.removeprefix(ALIAS_PREFIX).removeprefix(PREFIX).lower().replace("_", ".")
     return dotted.replace("...", "-").replace("..", "_")
 
 

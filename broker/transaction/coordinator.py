@@ -313,8 +313,26 @@ class TransactionCoordinator:
             return ErrorCode.NONE, dict.fromkeys(partitions, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
         return ErrorCode.NONE, transaction.verify(owner, partitions)
 
-    def end(self, transactional_id: str, owner: Owner, commit: bool, version: int, answer: OnOutcome) -> None:
-        """EndTxn; `version` is the version of the transaction protocol."""
+    def end(
+        self,
+        transactional_id: str,
+        owner: Owner,
+        commit: bool,
+        version: int,
+        answer: OnOutcome,
+        *,
+        admitted: bool = False,
+    ) -> None:
+        """EndTxn; `version` is the version of the transaction protocol.
+
+        A producer may abort before it has the response about its partitions. EndTxn stays behind those requests, since
+        Kafka handles a request of a connection after the response to the one before. `admitted` is set for a request
+        that has waited in that queue.
+        """
+        early = self._early.get(transactional_id)
+        if early and not admitted and len(early) < MOST_EARLY:
+            early.append(partial(self.end, transactional_id, owner, commit, version, answer, admitted=True))
+            return
         transaction = self._of_owner(transactional_id, answer)
         if transaction is None:
             return

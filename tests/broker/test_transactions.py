@@ -272,6 +272,27 @@ def test_early_requests_are_admitted_one_after_the_other(shell: Shell) -> None:
     assert shell.coordinator.describe(ID)[1].partitions == {A0, B0}
 
 
+@pytest.mark.parametrize("commit", [True, False])
+def test_the_end_of_a_transaction_stays_behind_its_early_partitions(shell: Shell, commit: bool) -> None:
+    """librdkafka sends EndTxn without the response to AddPartitionsToTxn, and takes INVALID_TXN_STATE as fatal."""
+    owner = shell.begin(A0)
+    assert shell.end(owner) is NONE
+    received: list[tuple[str, ErrorCode]] = []
+    shell.coordinator.add(ID, owner, [B0], 0, lambda outcome: received.append(("add", outcome.error)))
+    shell.coordinator.end(ID, owner, commit, 0, lambda outcome: received.append(("end", outcome.error)))
+    assert received == []
+    shell.time.advance(1)
+    shell.log.hold = True
+    shell.links.answer()
+    while len(received) < 2:
+        shell.log.release()
+    assert received == [("add", NONE), ("end", NONE)]
+    shell.log.hold = False
+    shell.time.advance(1)
+    shell.links.answer()
+    assert shell.state == ("CompleteCommit" if commit else "CompleteAbort")
+
+
 def test_an_early_request_is_admitted_when_the_append_of_another_id_completes_its_record(
     shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -47,6 +47,14 @@ def test_variables_set_properties_as_in_kafkas_image() -> None:
     }
 
 
+def test_aliases_come_before_the_values_of_the_image() -> None:
+    image = {"KAFKA_LISTENERS": "PLAINTEXT://:9092", "KAFKA_LOG_DIRS": "/var/lib/odradek"}
+    alias = {"KAFKA_CFG_LISTENERS": "PLAINTEXT://:19092", "KAFKA_CFG_BROKER_ID": "4", "KAFKA_CFG_": "nothing"}
+    expected = {"listeners": "PLAINTEXT://:19092", "broker.id": "4", "log.dirs": "/var/lib/odradek"}
+    assert properties_in({**image, **alias}) == expected
+    assert broker_address({**image, **alias}) == "localhost:19092"
+
+
 def test_the_variables_of_kubernetes_set_no_address() -> None:
     assert properties_in({"KAFKA_PORT": "tcp://10.0.0.7:9092", "KAFKA_BROKER_ID": "1"}) == {"broker.id": "1"}
     assert properties_in({"KAFKA_PORT": "9093"}) == {"port": "9093"}
