@@ -308,19 +308,19 @@ async def test_a_controller_of_an_old_epoch_writes_nothing_and_resigns(tmp_path:
 
 async def test_a_topic_grows_over_the_brokers_in_turn(tmp_path: Path) -> None:
     async with tree(tmp_path) as ensemble:
-        worlds = [Harness(ensemble, broker_id, 9092 + broker_id) for broker_id in (0, 1, 2)]
-        for harness in worlds:
+        harnesses = [Harness(ensemble, broker_id, 9092 + broker_id) for broker_id in (0, 1, 2)]
+        for harness in harnesses:
             await harness.start()
-        controller = worlds[0].controller
-        await until(lambda: len(worlds[0].brokers.live) == 3)
+        controller = harnesses[0].controller
+        await until(lambda: len(harnesses[0].brokers.live) == 3)
         await controller.create_topics([NewTopic("t", assignments={0: (1, 2)})])
         for count in range(2, 7):
             grown = await controller.create_partitions([NewPartitions("t", count, None)], validate_only=False)
             assert grown == {"t": (ErrorCode.NONE, None)}
-        data, _ = await worlds[0].registry.get("/brokers/topics/t")
+        data, _ = await harnesses[0].registry.get("/brokers/topics/t")
         partitions = znodes.TopicAssignment.decode(data).partitions
         assert [partitions[index].replicas[0] for index in range(6)] == [1, 2, 0, 1, 2, 0]
-        for harness in reversed(worlds):
+        for harness in reversed(harnesses):
             await harness.close()
 
 

@@ -19,7 +19,7 @@ from odradek.protocol.batch import Header, Record, build, control_batch, headers
 from odradek.protocol.errors import ErrorCode, KafkaError
 from tests.jvm.process import java_command, run_java
 from tests.jvm.tools import run_tool
-from tests.machines.group_world import GROUP, START_MS, Harness, MemoryLog
+from tests.machines.group_harness import GROUP, START_MS, Harness, MemoryLog
 
 
 def transaction(producer_id: int, *records: KeyValue, base_offset: int = 0) -> bytearray:

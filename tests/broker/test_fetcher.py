@@ -15,7 +15,7 @@ from odradek.broker.replication.state.partition import LeaderAndIsr, PartitionMa
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
 from tests.broker.test_transactional_writes import Idle
-from tests.machines.group_world import VirtualTime
+from tests.machines.group_harness import VirtualTime
 from tests.storage.batches import TOPIC_ID, open_log
 
 MAX_WAIT_MS = 500

@@ -18,7 +18,7 @@ from odradek.protocol.batch import headers, records
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.storage.validation import Appended
 from tests.broker.wire import Client, batch, produce_request, running_broker
-from tests.machines.group_world import VirtualTime
+from tests.machines.group_harness import VirtualTime
 from tests.storage.batches import open_log
 
 UNVERIFIED = {"transaction.partition.verification.enable": "false"}

@@ -20,7 +20,7 @@ from odradek.broker.transaction.state.transaction import Outcome, Owner
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
 from tests.broker.wire import Client, running_broker
-from tests.machines.group_world import MemoryLog, VirtualTime
+from tests.machines.group_harness import MemoryLog, VirtualTime
 
 NONE = ErrorCode.NONE
 ALONE = {"transaction.state.log.replication.factor": "1", "transaction.state.log.min.isr": "1"}

@@ -31,7 +31,7 @@ from odradek.storage.recovery import LoadRequest
 from tests.broker.test_disk_faults import Disk, spread, two
 from tests.broker.test_transactional_writes import Idle, markers
 from tests.broker.wire import Client, batch, produce_request, running_broker
-from tests.machines.group_world import VirtualTime
+from tests.machines.group_harness import VirtualTime
 from tests.storage.batches import NOW_MS, TOPIC_ID
 
 TOPIC = "log"

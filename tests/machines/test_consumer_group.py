@@ -10,7 +10,7 @@ from odradek.broker.coordinator.state.pending_writes import RETRY_MS
 from odradek.broker.group.state import consumer_group_pending_writes as consumer_group_writes
 from odradek.broker.group.state.consumer_group_members import MemberState
 from odradek.protocol.errors import ErrorCode
-from tests.machines.consumer_world import (
+from tests.machines.consumer_harness import (
     REBALANCE_MS,
     SESSION_MS,
     Client,
@@ -21,7 +21,7 @@ from tests.machines.consumer_world import (
     reloaded,
     settle,
 )
-from tests.machines.group_world import GROUP, Harness
+from tests.machines.group_harness import GROUP, Harness
 
 
 def world_with(**topics: int) -> Harness:

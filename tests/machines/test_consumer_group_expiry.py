@@ -9,8 +9,8 @@ from __future__ import annotations
 import pytest
 
 from odradek.protocol.errors import ErrorCode
-from tests.machines.consumer_world import Client, beat, membership
-from tests.machines.group_world import GROUP, Harness
+from tests.machines.consumer_harness import Client, beat, membership
+from tests.machines.group_harness import GROUP, Harness
 
 MINUTE_MS = 60_000
 RETENTION_MS = 5 * MINUTE_MS

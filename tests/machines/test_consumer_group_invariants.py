@@ -20,8 +20,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from odradek.broker.group.state.consumer_group import ConsumerMembership
 from odradek.broker.group.state.consumer_group_members import GroupState
 from odradek.protocol.errors import ErrorCode
-from tests.machines.consumer_world import SESSION_MS, Client, facts, reloaded, subscription
-from tests.machines.group_world import GROUP, Harness
+from tests.machines.consumer_harness import SESSION_MS, Client, facts, reloaded, subscription
+from tests.machines.group_harness import GROUP, Harness
 
 TOPICS = ("t1", "t2", "x1")
 EXPRESSIONS = ("t.*", "x1|t2")

@@ -9,7 +9,7 @@ from odradek.broker.group.state.classic_requests import JoinResult, SyncResult
 from odradek.broker.group.state.consumer_group import ConsumerMembership
 from odradek.broker.group.state.loading import Loader
 from odradek.protocol.errors import ErrorCode
-from tests.machines.consumer_world import (
+from tests.machines.consumer_harness import (
     REBALANCE_MS,
     Client,
     ReplicaManagerDependencies,
@@ -23,7 +23,7 @@ from tests.machines.consumer_world import (
     settle,
     subscription,
 )
-from tests.machines.group_world import GROUP, Harness
+from tests.machines.group_harness import GROUP, Harness
 
 SESSION_MS = 10_000
 

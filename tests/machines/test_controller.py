@@ -16,7 +16,7 @@ from odradek.broker.registry import znodes
 from odradek.broker.registry.interface import NodeExistsError, Set
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode, KafkaError
-from tests.machines.controller_world import Harness, replicas
+from tests.machines.controller_harness import Harness, replicas
 
 T0 = ("t", 0)
 

@@ -6,7 +6,7 @@ import pytest
 
 from odradek.broker.group.state.classic_requests import JoinResult
 from odradek.protocol.errors import ErrorCode
-from tests.machines.group_world import GROUP, Harness
+from tests.machines.group_harness import GROUP, Harness
 
 # --- joining ---
 

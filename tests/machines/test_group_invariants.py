@@ -18,7 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from odradek.broker.group.state.classic_requests import JoinResult, State, SyncResult
 from odradek.protocol.errors import ErrorCode
-from tests.machines.group_world import GROUP, Harness, Slot
+from tests.machines.group_harness import GROUP, Harness, Slot
 
 PARTITIONS = [("t", index) for index in range(4)]
 PROTOCOLS = [
@@ -283,7 +283,7 @@ class Groups(RuleBasedStateMachine):
                 assert member.counts_as_alive or ("member", member.member_id) in known, "a session without an end"
 
     def teardown(self) -> None:
-        if not hasattr(self, "world"):
+        if not hasattr(self, "harness"):
             return
         self.harness.log.hold = False
         self.harness.log.release()

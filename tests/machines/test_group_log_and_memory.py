@@ -19,8 +19,8 @@ from odradek.broker.group.state.group import Group
 from odradek.broker.group.state.loading import Loader
 from odradek.broker.group.state.offsets import NO_OFFSET, Offsets
 from odradek.protocol.errors import ErrorCode
-from tests.machines.consumer_world import beat, facts, subscription
-from tests.machines.group_world import GROUP, Harness, Slot
+from tests.machines.consumer_harness import beat, facts, subscription
+from tests.machines.group_harness import GROUP, Harness, Slot
 
 OUTCOMES = (
     ErrorCode.NONE,
@@ -233,7 +233,7 @@ class Coordinator(RuleBasedStateMachine):
             assert self.harness.time.waiting == len(group.membership.armed)
 
     def teardown(self) -> None:
-        if not hasattr(self, "world"):
+        if not hasattr(self, "harness"):
             return
         consumer_group_writes.LARGEST_APPEND = self.largest  # type: ignore[misc]
         self.harness.log.hold, self.harness.log.error = False, ErrorCode.NONE

@@ -7,7 +7,7 @@ import pytest
 from odradek.broker.group.state.offsets import CommitRequest, Committed
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
-from tests.machines.group_world import GROUP, Harness, Slot
+from tests.machines.group_harness import GROUP, Harness, Slot
 
 
 def subscription(*topics: str) -> tuple[tuple[str, bytes], ...]:

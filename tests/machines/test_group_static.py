@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from odradek.protocol.errors import ErrorCode
-from tests.machines.group_world import Harness
+from tests.machines.group_harness import Harness
 
 
 def static_pair(harness: Harness) -> tuple[str, str, int]:

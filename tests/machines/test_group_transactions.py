@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from odradek.protocol.errors import ErrorCode, KafkaError
-from tests.machines.group_world import GROUP, Harness
+from tests.machines.group_harness import GROUP, Harness
 
 P = ("t", 0)
 Q = ("t", 1)

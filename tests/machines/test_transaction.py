@@ -22,7 +22,7 @@ from odradek.broker.transaction.state.records import (
 )
 from odradek.broker.transaction.state.transaction import ENDING, LAST_EPOCH, Owner
 from odradek.protocol.errors import ErrorCode, ProtocolError
-from tests.machines.transaction_world import A0, A1, B0, TIMEOUT_MS, Asked, Harness
+from tests.machines.transaction_harness import A0, A1, B0, TIMEOUT_MS, Asked, Harness
 
 NONE = ErrorCode.NONE
 OUTCOMES = (

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.machines import test_group_transactions as groups
-from tests.machines.group_world import Harness
+from tests.machines.group_harness import Harness
 from tests.mutants.compaction import CHECKPOINT_MUTANTS, kafka_3330, unsynced_swap
 from tests.mutants.groups import tombstone_after_offset
 from tests.mutants.transactions import kafka_9307

@@ -1,4 +1,4 @@
-"""Members of the consumer protocol for `group_world`, with their clients' state."""
+"""Members of the consumer protocol for `group_harness`, with their clients' state."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from odradek.broker.group.state.consumer_group_requests import HeartbeatRequest,
 from odradek.broker.group.state.loading import Loader
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
-from tests.machines.group_world import GROUP, Harness, Slot
+from tests.machines.group_harness import GROUP, Harness, Slot
 
 ReplicaManagerDependencies = set[tuple[str, int]]
 SESSION_MS = 45_000
