@@ -75,14 +75,15 @@ class Begun(RestoreListener):
 
 
 def stored(streams: KafkaStreams) -> dict[str, int]:
-    """The contents of the application's stores."""
+    """The contents of the application's open stores; a new task has none before its thread has opened them."""
     found: dict[str, int] = {}
     for thread in streams.stream_threads:
         assert thread.tasks is not None
         with thread.lock:
             for each in thread.tasks.tasks.values():
                 for store in each.state.stores.values():
-                    found.update((key, value[0]) for key, value in store.all())
+                    if store.is_open:
+                        found.update((key, value[0]) for key, value in store.all())
     return found
 
 
