@@ -32,7 +32,7 @@ def test_parts_and_times_are_found_or_replaced(spark: SparkSession) -> None:
     frame = spark.createDataFrame([record.row for record in records], SCHEMA)
     rows = frame.orderBy("offset").select(
         *(events.part_of(name).alias(name[0]) for name in ("key", "header:id", "$.user.id")),
-        events.time_of("$.at").alias("told"),
+        events.time_of("$.at").alias("at"),
         events.time_of("header:other").alias("headed"),
         events.time_of("timestamp").alias("own"),
     )
@@ -40,7 +40,7 @@ def test_parts_and_times_are_found_or_replaced(spark: SparkSession) -> None:
     assert [bytes(row.k) for row in found] == [b"key\xff"] * 4
     assert [row.h and bytes(row.h) for row in found] == [b"2", None, None, None]
     assert [row["$"] for row in found] == ["u1", None, None, None]
-    assert [row.notified.astimezone(UTC) for row in found] == [MOMENT, MOMENT, START, START]
+    assert [row.at.astimezone(UTC) for row in found] == [MOMENT, MOMENT, START, START]
     assert [row.headed.timestamp() for row in found] == [START.timestamp(), START.timestamp(), 0.003, START.timestamp()]
     assert {row.own.astimezone(UTC) for row in found} == {START}
 
