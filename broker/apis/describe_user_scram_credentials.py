@@ -35,8 +35,11 @@ class DescribeUserScramCredentials:
 
     async def _describe(self, call: Call, request: m.DescribeUserScramCredentialsRequest) -> None:
         names = Counter(each.name for each in request.users or ())
-        if not names:
-            names = Counter(await self._configs.users_with_credentials())
+        if names:
+            found = await self._configs.credentials([name for name, count in names.items() if count == 1])
+        else:
+            found = await self._configs.all_credentials()
+            names = Counter(found.keys())
         results = []
         for name, count in names.items():
             result = Result(user=name)
@@ -45,7 +48,7 @@ class DescribeUserScramCredentials:
                 result.error_code = ErrorCode.DUPLICATE_RESOURCE
                 result.error_message = f"user {name!r} is named {count} times in the request"
                 continue
-            infos = await self._configs.credentials(name)
+            infos = found[name]
             if not infos:
                 result.error_code = ErrorCode.RESOURCE_NOT_FOUND
                 result.error_message = f"user {name!r} has no SCRAM credentials"

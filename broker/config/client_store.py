@@ -29,6 +29,8 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 Quotas = tuple[quotas.Entity, dict[str, float]]
+Credentials = list[tuple[int, int]]
+"""SCRAM mechanisms (Kafka's numbers) and their iterations."""
 USERS = "users"
 CLIENTS = "clients"
 IPS = "ips"
@@ -102,16 +104,17 @@ class ClientConfigs:
 
     # ---- credentials
 
-    async def users_with_credentials(self) -> list[str]:
-        """Every user with a SCRAM credential. Raises RegistryError."""
-        names = [name for name in await self._names(USERS) if name is not None]
-        return [name for name, found in zip(names, await _in_parallel(self.credentials, names), strict=True) if found]
+    async def all_credentials(self) -> dict[str, Credentials]:
+        """The credentials of every user that has any. Raises RegistryError."""
+        found = await self.credentials([name for name in await self._names(USERS) if name is not None])
+        return {user: credentials for user, credentials in found.items() if credentials}
 
-    async def credentials(self, user: str) -> list[tuple[int, int]]:
-        """A user's SCRAM mechanisms with their iterations. Raises RegistryError."""
-        if not user:
-            return []
-        return scram.iterations(await self._read(quotas.path({quotas.USER: user})))
+    async def credentials(self, users: Sequence[str]) -> dict[str, Credentials]:
+        """The SCRAM mechanisms of each user with their iterations. Raises RegistryError."""
+        return dict(zip(users, await _in_parallel(self._credentials_of, users), strict=True))
+
+    async def _credentials_of(self, user: str) -> Credentials:
+        return scram.iterations(await self._read(quotas.path({quotas.USER: user}))) if user else []
 
     async def alter_credentials(
         self, user: str, deletions: Sequence[scram.Deletion], upsertions: Sequence[scram.Upsertion]
