@@ -170,12 +170,19 @@ def check(path: Path) -> Iterator[Finding]:
 
 
 def tracked(*under: str) -> list[Path]:
-    """The files that are checked, below these paths."""
-    listed = subprocess.run(
-        ["git", "ls-files", "-z", "--", *under], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    names = [name for name in listed.stdout.split("\0") if name.endswith((".py", ".md")) and (ROOT / name).exists()]
-    return [ROOT / name for name in names]
+    """The files that are checked, below these paths; where git does not answer, all files of the source folders."""
+    try:
+        command = ["git", "ls-files", "-z", "--", *under]
+        listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split("\0")
+    except (OSError, subprocess.CalledProcessError):
+        folders = under or (*PRODUCT, "tests", "docs")
+        found = [
+            each
+            for folder in folders
+            for each in ((ROOT / folder).rglob("*") if (ROOT / folder).is_dir() else [ROOT / folder])
+        ]
+        listed = [path.relative_to(ROOT).as_posix() for path in sorted([*found, *([] if under else ROOT.glob("*.md"))])]
+    return [ROOT / name for name in listed if name.endswith((".py", ".md")) and (ROOT / name).exists()]
 
 
 def main(arguments: list[str]) -> int:
