@@ -222,28 +222,25 @@ class Broker:
         """Build the parts of the broker; none of them sends a request yet."""
         config, environment, metadata_cache = self._config, self._environment, self.metadata_cache
         metadata_cache.own = BrokerMetadata(config.broker_id, self._addresses.endpoints, config["broker.rack"])
-        clock, timers = environment.clock, self._timers
+        clock, timers, session = environment.clock, self._timers, self._session
         session_ms = int(config["zookeeper.session.timeout.ms"])
         self._registration = Registration(config.broker_id, self._addresses.registration(), session_ms, clock, timers)
         request_tasks = RequestTasks()
         undo.push_async_callback(request_tasks.close)
         network = _network(config, environment, timers)
         controller_ms = int(config["controller.socket.timeout.ms"])
-        link = ControllerChannel(
-            config.broker_id, metadata_cache, config.inter_broker_listener, network, dispatcher.local, controller_ms
-        )
+        listener, local = config.inter_broker_listener, dispatcher.local
+        link = ControllerChannel(config.broker_id, metadata_cache, listener, network, local, controller_ms)
         producer_ids = ProducerIds(self._registration, link.ask)
         coordination = Coordination(
-            CoordinatorDependencies(
-                config, metadata_cache, self.replicas, network, dispatcher.local, producer_ids, self._fresh_id
-            )
+            CoordinatorDependencies(config, metadata_cache, self.replicas, network, local, producer_ids, self._fresh_id)
         )
         host = self._build_host(undo, directories, network, link, request_tasks, coordination.events)
         self.replica_manager = self._build_replica_manager(undo, configs, host, coordination.events)
         undo.callback(coordination.close)
         coordination.start()
         undo.callback(link.close)
-        channels = ControllerChannelManager(config.broker_id, network, dispatcher.local, controller_ms)
+        channels = ControllerChannelManager(config.broker_id, network, local, controller_ms)
         self.controller = self._build_controller(undo, channels, host)
         self._config_changes = self._build_config_changes(configs, host, request_tasks)
         known = TopicsKnown(metadata_cache, clock, timers)
@@ -259,10 +256,8 @@ class Broker:
             creator=TopicCreator(link.ask, known, clock, timers),
             known=known,
             configs=configs,
-            config_writer=ConfigWriter(
-                config, metadata_cache, lambda: self._session.registry, self._config_changes.catch_up
-            ),
-            client_configs=ClientConfigs(lambda: self._session.registry),
+            config_writer=ConfigWriter(config, metadata_cache, lambda: session.registry, self._config_changes.catch_up),
+            client_configs=ClientConfigs(lambda: session.registry),
             log_dirs=LogDirs(directories, self.replicas),
             moves=host.moves,
             producer_ids=producer_ids,

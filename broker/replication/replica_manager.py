@@ -213,8 +213,8 @@ class ReplicaManager:
         config: Mapping[str, str],
         addresses: Mapping[int, tuple[str, int]],
     ) -> ErrorCode:
-        dependencies = self._dependencies
-        was_unmade = self.unmade.pop((topic, control_request.partition_index), None) is not None
+        dependencies, name = self._dependencies, (topic, control_request.partition_index)
+        was_unmade = self.unmade.pop(name, None) is not None
         replica = dependencies.replicas.get(topic, control_request.partition_index)
         if replica is not None:
             if replica.machine.role is Role.OFFLINE:
@@ -234,7 +234,6 @@ class ReplicaManager:
             bool(control_request.leader_recovery_state),
         )
         try:
-            name = (topic, control_request.partition_index)
             replica = dependencies.host.obtain(name, topic_id, config, is_new=control_request.is_new)
             if control_request.leader == dependencies.broker_id:
                 dependencies.fetchers.leave(replica)
@@ -248,22 +247,12 @@ class ReplicaManager:
         except NoDescriptor as error:
             # No error in the response: the controller would treat the disk as failed until this broker restarts.
             if not was_unmade:
-                log.error(
-                    "partition unavailable, retrying topic=%s partition=%d error=%s",
-                    topic,
-                    control_request.partition_index,
-                    error.message,
-                )
+                log.error("partition unavailable, retrying topic=%s partition=%d error=%s", *name, error.message)
             self.unmade[name] = partial(self._take, topic, topic_id, control_request, config, addresses)
             if self._retry is None:
                 self._retry = asyncio.get_running_loop().call_later(DESCRIPTOR_RETRY_S, self._make_the_unmade)
         except KafkaError as error:
-            log.error(
-                "partition unavailable topic=%s partition=%d error=%s",
-                topic,
-                control_request.partition_index,
-                error.message,
-            )
+            log.error("partition unavailable topic=%s partition=%d error=%s", *name, error.message)
             return error.code
         return ErrorCode.NONE
 

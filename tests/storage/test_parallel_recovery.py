@@ -93,7 +93,7 @@ def contents(path: Path) -> dict[str, dict[str, bytes]]:
 def test_processes_leave_the_files_that_one_process_leaves(
     killed: Path, tmp_path: Path, eager: None, processes: int | None, caplog: pytest.LogCaptureFixture
 ) -> None:
-    reference = tmp_path / "twin"
+    reference = tmp_path / "reference"
     shutil.copytree(killed, reference)
     expected = Directory.open(str(reference), request(), OneProcessDisk())
     with caplog.at_level(logging.INFO, "odradek.storage"):
@@ -145,7 +145,7 @@ def test_logs_of_several_directories_are_recovered_together(killed: Path, tmp_pa
 def test_logs_whose_process_dies_are_recovered_nevertheless(
     killed: Path, tmp_path: Path, eager: None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    reference = tmp_path / "twin"
+    reference = tmp_path / "reference"
     shutil.copytree(killed, reference)
     expected = Directory.open(str(reference), request(), OneProcessDisk())
     monkeypatch.setattr(parallel_recovery, "recover_folders", worker_tasks.die_over_some)
