@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode, ProtocolError
+from odradek.protocol.topic_partition import TopicPartition
 from odradek.wire import Wire, parse_address, shown_address
 
 DEBUGGING_CONSUMER: Final = -2
@@ -21,8 +22,7 @@ LATEST: Final = -1
 NO_MEMBER: Final = -1
 ASKED_AT_ONCE: Final = 8
 
-Partition = tuple[str, int]
-Ends = dict[Partition, int]
+Ends = dict[TopicPartition, int]
 """The log ends of one broker's replicas, in offsets."""
 
 
@@ -197,7 +197,9 @@ def _join(metadata: m.MetadataResponse, ends: dict[int, Ends], errors: dict[int,
     return Status(metadata.cluster_id or "", metadata.controller_id, tuple(sorted(brokers)), partitions)
 
 
-def _lags(partition: Partition, leader: int, replicas: Iterable[int], ends: dict[int, Ends]) -> dict[int, int | None]:
+def _lags(
+    partition: TopicPartition, leader: int, replicas: Iterable[int], ends: dict[int, Ends]
+) -> dict[int, int | None]:
     leader_end = ends.get(leader, {}).get(partition)
     lags: dict[int, int | None] = {}
     for broker_id in replicas:

@@ -19,7 +19,9 @@ from typing import Any, Final
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ProtocolError
 from odradek.protocol.grammar import Field, Message, Struct, parse
+from odradek.protocol.java_hash import signed, string_hash
 from odradek.protocol.records import Record
+from odradek.protocol.topic_partition import TopicPartition
 
 KeyAndValue = tuple[str | None, str | None]
 """The text behind `key:` and `payload:`; None prints nothing."""
@@ -53,7 +55,7 @@ _ESCAPE: Final = re.compile(r"\\(?:u[0-9a-f]{4}|.)")
 # -- text --------------------------------------------------------------------------------------------------------------
 
 
-def _like_java(error: UnicodeError) -> tuple[str, int]:
+def _like_java(error: UnicodeError) -> TopicPartition:
     assert isinstance(error, UnicodeDecodeError)
     data, start = error.object, error.start
     surrogate = data[start] == 0xED and len(data) > start + 2 and data[start + 1] >= 0xA0 and data[start + 2] >> 6 == 2
@@ -191,7 +193,7 @@ def _state_text(data: bytes | None) -> str:
     )
 
 
-def in_order_of_scala(topics: list[tuple[str, list[int]]]) -> list[tuple[str, int]]:
+def in_order_of_scala(topics: list[tuple[str, list[int]]]) -> list[TopicPartition]:
     """Partitions in the iteration order of a Scala 2.13 mutable HashSet to which they were added topic by topic.
 
     The set begins with 16 buckets, and a bucket holds its members by their hash. Adding up to four members checks
@@ -199,7 +201,7 @@ def in_order_of_scala(topics: list[tuple[str, list[int]]]) -> list[tuple[str, in
     room.
     """
     places = 16
-    hashes: dict[tuple[str, int], int] = {}
+    hashes: dict[TopicPartition, int] = {}
     for topic, indexes in topics:
         added = dict.fromkeys((topic, index) for index in indexes)
         places = max(places, 1 << max(int((len(added) + 1) / 0.75) - 1, 4).bit_length())
@@ -207,18 +209,10 @@ def in_order_of_scala(topics: list[tuple[str, list[int]]]) -> list[tuple[str, in
             if len(added) <= 4 and len(hashes) + 1 >= int(places * 0.75):
                 places *= 2
             hashes[partition] = _hash(*partition)
-    return sorted(hashes, key=lambda partition: (hashes[partition] & (places - 1), _signed(hashes[partition])))
+    return sorted(hashes, key=lambda partition: (hashes[partition] & (places - 1), signed(hashes[partition])))
 
 
 def _hash(topic: str, index: int) -> int:
     """The hash of Java's TopicPartition, mixed as Scala does, as an unsigned number."""
-    units = topic.encode("utf-16-be", "surrogatepass")
-    text = 0
-    for (unit,) in struct.iter_unpack(">H", units):
-        text = (31 * text + unit) & 0xFFFFFFFF
-    mixed = (31 * (31 + index) + text) & 0xFFFFFFFF
+    mixed = (31 * (31 + index) + string_hash(topic)) & 0xFFFFFFFF
     return mixed ^ (mixed >> 16)
-
-
-def _signed(number: int) -> int:
-    return number - (1 << 32) if number >> 31 else number

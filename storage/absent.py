@@ -9,13 +9,14 @@ import errno
 from collections.abc import Sequence
 from typing import NoReturn
 
+from odradek.protocol.topic_partition import TopicPartition
 from odradek.storage.config import LogConfig
 from odradek.storage.disk import Buffer, Entry, Folder, Lock
 from odradek.storage.log import Log
 from odradek.storage.recovery import LoadRequest
 
 
-def absent_log(name: tuple[str, int], topic_id: bytes, config: LogConfig, reason: str) -> Log:
+def absent_log(name: TopicPartition, topic_id: bytes, config: LogConfig, reason: str) -> Log:
     """A log of (topic, partition) without a directory; it is offline for `reason`."""
     log = Log.open(Folder(_NoDisk(), f"offline/{name[0]}-{name[1]}"), name, topic_id, LoadRequest(config=config))
     log.failure = reason

@@ -22,6 +22,8 @@ from collections.abc import Iterable, Mapping
 from email.utils import formatdate
 from typing import Final
 
+from odradek.protocol.topic_partition import TopicPartition
+
 RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
 HIGH_WATERMARKS: Final = "replication-offset-checkpoint"
 START_OFFSETS: Final = "log-start-offset-checkpoint"
@@ -39,14 +41,14 @@ _ESCAPES: Final = {"\t": "t", "\n": "n", "\r": "r", "\f": "f"}
 _UNESCAPES: Final = {letter: character for character, letter in _ESCAPES.items()}
 _LINE_ENDS: Final = re.compile("\r\n|\r|\n")
 
-Offsets = dict[tuple[str, int], int]
+Offsets = dict[TopicPartition, int]
 
 
 class CorruptFile(Exception):  # noqa: N818 - named after its cause
     """A file of the data directory whose bytes do not have the format that its name implies."""
 
 
-def encode_offsets(offsets: Mapping[tuple[str, int], int]) -> bytes:
+def encode_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
     """(topic, partition) -> offset as an offset checkpoint."""
     return encode_rows(f"{topic} {partition} {offset}" for (topic, partition), offset in sorted(offsets.items()))
 

@@ -21,8 +21,9 @@ import logging
 from collections.abc import Iterable, Iterator
 
 from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.topic_partition import TopicPartition
 from odradek.storage.descriptors import NoDescriptor, is_exhausted
-from odradek.storage.directory import Directory, DirectoryRequest, Name
+from odradek.storage.directory import Directory, DirectoryRequest
 from odradek.storage.disk import Disk
 from odradek.storage.log import Log
 from odradek.storage.parallel_recovery import recover_in_parallel
@@ -52,15 +53,15 @@ class Directories:
         """The directory with this path."""
         return next((each for each in self._row if each.path == path), None)
 
-    def holding(self, name: Name) -> Directory | None:
+    def holding(self, name: TopicPartition) -> Directory | None:
         """The directory that has the log of (topic, partition)."""
         return next((each for each in self._row if name in each.logs), None)
 
-    def expecting(self, name: Name) -> Directory | None:
+    def expecting(self, name: TopicPartition) -> Directory | None:
         """The directory that has the future log of (topic, partition)."""
         return next((each for each in self._row if name in each.futures), None)
 
-    def exchange(self, name: Name, cleaned_to: int, now_ms: int) -> Log:
+    def exchange(self, name: TopicPartition, cleaned_to: int, now_ms: int) -> Log:
         """Make the future log of (topic, partition), which is marked and has caught up, its log.
 
         `cleaned_to` is the offset up to which the future log is compacted. The old log is discarded; when that is
@@ -96,7 +97,7 @@ class Directories:
             )
         return new
 
-    def settled(self, name: Name, new: Log) -> None:
+    def settled(self, name: TopicPartition, new: Log) -> None:
         """Remove the mark: the old log of (topic, partition), which `new` replaced, is gone. Raises KafkaError."""
         directory = self.holding(name)
         if directory is not None and directory.logs[name] is new and not self.offline:
@@ -167,7 +168,7 @@ def _refuse_if_none_is_left(directories: list[Directory], how: str) -> None:
 
 def _settle_implementations(directories: list[Directory], now_ms: int) -> None:
     """Delete the replaced log where an exchange left two logs of a partition. Raise for any other pair of logs."""
-    owners: dict[Name, Directory] = {}
+    owners: dict[TopicPartition, Directory] = {}
     online = [directory for directory in directories if directory.failure is None]
     for directory in online:
         for name in directory.names():
@@ -193,7 +194,7 @@ def _settle_implementations(directories: list[Directory], now_ms: int) -> None:
 def _settle_futures(directories: list[Directory], now_ms: int) -> None:
     """Keep the first of several future logs of a partition; remove the marks when all directories are online."""
     online = [directory for directory in directories if directory.failure is None]
-    seen: set[Name] = set()
+    seen: set[TopicPartition] = set()
     for directory in online:
         try:
             for name in [each for each in directory.futures if each in seen]:

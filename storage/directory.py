@@ -35,6 +35,7 @@ from random import Random
 from typing import Final
 
 from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.topic_partition import TopicPartition
 from odradek.storage.checkpoints import (
     CLEAN_SHUTDOWN,
     CLEANER_OFFSETS,
@@ -74,8 +75,6 @@ _LONGEST_NAME: Final = 255
 REPLACES: Final = ".replaces"
 """A file in the folder of a log that came from another directory, until the log there is certainly gone."""
 _NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
-
-Name = tuple[str, int]
 
 
 @dataclass(slots=True)
@@ -127,9 +126,9 @@ class Directory:
         self._random = random
         self._deleted: list[tuple[int, str]] = []
         self._checkpoints: dict[str, Offsets] = {}
-        self._found: list[tuple[Folder, Name, LoadRequest]] = []
-        self.logs: dict[Name, Log] = {}
-        self.futures: dict[Name, Log] = {}
+        self._found: list[tuple[Folder, TopicPartition, LoadRequest]] = []
+        self.logs: dict[TopicPartition, Log] = {}
+        self.futures: dict[TopicPartition, Log] = {}
         self.identity: dict[str, str] = {}
         self.high_watermarks: Offsets = {}
         self.was_clean = False
@@ -189,7 +188,7 @@ class Directory:
         return self._folder.path
 
     @property
-    def cleaner_offsets(self) -> Mapping[Name, int]:
+    def cleaner_offsets(self) -> Mapping[TopicPartition, int]:
         """The cleaner's checkpoint: below these offsets logs have been compacted."""
         return self._noted(CLEANER_OFFSETS)
 
@@ -208,7 +207,7 @@ class Directory:
                 self._checkpoints[checkpoint] = offsets
         self.high_watermarks = dict(self._noted(HIGH_WATERMARKS))
         configs: dict[str, LogConfig] = {}
-        taken: set[Name] = set()
+        taken: set[TopicPartition] = set()
         for entry in sorted(folder.list()):  # a log sorts before its future log
             if not entry.is_directory or entry.name in _NOT_LOGS:
                 continue
@@ -229,7 +228,7 @@ class Directory:
             start = self._load_request(name, configs[topic], request.now_ms)
             self._found.append((Folder(folder.disk, folder / entry.name), name, start))
 
-    def _load_request(self, name: Name, config: LogConfig, now_ms: int) -> LoadRequest:
+    def _load_request(self, name: TopicPartition, config: LogConfig, now_ms: int) -> LoadRequest:
         return LoadRequest(
             config=config,
             clean=self.was_clean,
@@ -243,15 +242,15 @@ class Directory:
             on_cut=self._log_was_cut,
         )
 
-    def names(self) -> list[Name]:
+    def names(self) -> list[TopicPartition]:
         """Topic and partition of every log that `begin` has found, but for future ones."""
         return [name for folder, name, _ in self._found if not _is_future(folder.path)]
 
-    def has_replaced(self, name: Name) -> bool:
+    def has_replaced(self, name: TopicPartition) -> bool:
         """Whether a log that `begin` has found replaces all others of its partition."""
         return any(name == each and folder.exists(REPLACES) for folder, each, _ in self._found)
 
-    def marking(self, name: Name) -> Callable[[], None]:
+    def marking(self, name: TopicPartition) -> Callable[[], None]:
         """A function that marks a future log, durably, as the replacement of all others of its partition.
 
         The caller runs it in a thread; it raises OSError.
@@ -259,13 +258,13 @@ class Directory:
         folder = Folder(self._folder.disk, self.futures[name].directory)
         return lambda: folder.replace(REPLACES, b"", sync=True)
 
-    def unmark(self, name: Name) -> None:
+    def unmark(self, name: TopicPartition) -> None:
         """Remove the mark: there is no other log of the partition any more. Raises KafkaError."""
         log = self.futures.get(name) or self.logs[name]
         with self._disk("writing to a log's folder"):
             Folder(self._folder.disk, log.directory).remove(REPLACES)
 
-    def give_up(self, name: Name, now_ms: int) -> None:
+    def give_up(self, name: TopicPartition, now_ms: int) -> None:
         """Remove a log that `begin` has found instead of loading it; another log has replaced it."""
         with self._opening():
             for folder, _, _ in [each for each in self._found if each[1] == name]:
@@ -354,7 +353,7 @@ class Directory:
     # -- logs ----------------------------------------------------------------------------------------------------------
 
     def create_log(
-        self, name: Name, topic_id: bytes, config: LogConfig, *, now_ms: int, is_future: bool = False
+        self, name: TopicPartition, topic_id: bytes, config: LogConfig, *, now_ms: int, is_future: bool = False
     ) -> Log:
         """An empty log for (topic, partition), or a future log, which becomes its log when it has caught up.
 
@@ -382,7 +381,7 @@ class Directory:
         (self.futures if is_future else self.logs)[name] = log
         return log
 
-    def _create(self, folder: Folder, name: Name, topic_id: bytes, config: LogConfig, now_ms: int) -> Log:
+    def _create(self, folder: Folder, name: TopicPartition, topic_id: bytes, config: LogConfig, now_ms: int) -> Log:
         folder.disk.make_directory(folder.path)
         request = LoadRequest(config=config, now_ms=now_ms, jitter_ms=self._jitter_ms, on_cut=self._log_was_cut)
         log = Log.open(folder, name, topic_id, request)
@@ -411,7 +410,7 @@ class Directory:
             folder.replace(PARTITION_METADATA, encode_partition_metadata(topic_id), sync=True)
         log.topic_id = topic_id
 
-    def delete_log(self, name: Name, *, now_ms: int, is_future: bool = False) -> None:
+    def delete_log(self, name: TopicPartition, *, now_ms: int, is_future: bool = False) -> None:
         """Delete a log: its directory is renamed at once and `purge` removes it later. Raises KafkaError."""
         self._refuse_if_offline()
         log = (self.futures if is_future else self.logs).pop(name, None)
@@ -433,7 +432,7 @@ class Directory:
             raise
         self._deleted.append((now_ms + log.config.file_delete_delay_ms, new_name))
 
-    def move_in(self, name: Name) -> Log:
+    def move_in(self, name: TopicPartition) -> Log:
         """Make a future log the log of its partition, durably; the caller guarantees that there is no other one.
 
         Raises KafkaError.
@@ -485,10 +484,10 @@ class Directory:
     def _cleaned(self) -> Offsets:
         return {name: log.cleaned_to for name, log in self._all_logs() if log.cleaned_to >= 0}
 
-    def _all_logs(self) -> list[tuple[Name, Log]]:
+    def _all_logs(self) -> list[tuple[TopicPartition, Log]]:
         return [*self.logs.items(), *self.futures.items()]
 
-    def write_high_watermarks(self, high_watermarks: Mapping[Name, int]) -> None:
+    def write_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
         """Write the high watermarks, which the replicas provide. Raises KafkaError."""
         self.high_watermarks = dict(high_watermarks)
         self._write_offsets(HIGH_WATERMARKS, high_watermarks)
@@ -503,7 +502,7 @@ class Directory:
         if any(self._noted(CLEANER_OFFSETS).get(name, -1) > log.cleaned_to for name, log in logs):
             self.write_cleaner_offsets()
 
-    def _write_offsets(self, name: str, offsets: Mapping[Name, int]) -> None:
+    def _write_offsets(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
         self._refuse_if_offline()
         with self._disk(f"writing {name}"):
             self._folder.replace(name, encode_offsets(offsets), sync=True)
@@ -572,7 +571,7 @@ class Directory:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, reason) from error
 
 
-def _open_log(folder: Folder, name: Name, request: LoadRequest) -> Log:
+def _open_log(folder: Folder, name: TopicPartition, request: LoadRequest) -> Log:
     data = folder.read(PARTITION_METADATA)
     try:
         topic_id = ZERO_UUID if data is None else decode_partition_metadata(data)
@@ -589,7 +588,7 @@ def _is_future(path: str) -> bool:
     return path.endswith(_FUTURE_SUFFIX)
 
 
-def _parse_name(folder: Folder, name: str) -> Name:
+def _parse_name(folder: Folder, name: str) -> TopicPartition:
     match = (_FUTURE_NAME if _is_future(name) else _LOG_NAME).fullmatch(name)
     if match is None:
         raise KafkaError(

@@ -17,6 +17,7 @@ from typing import Final
 
 from odradek.protocol.batch import CONTROL, HEADER_SIZE, TRANSACTIONAL, Buffer, Header, stamp
 from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.topic_partition import TopicPartition
 from odradek.storage.checkpoints import LEADER_EPOCHS, CorruptFile
 from odradek.storage.compaction import Cleaned
 from odradek.storage.config import LogConfig, Origin
@@ -71,7 +72,7 @@ class Log(LogFailures):
     )
 
     def __init__(
-        self, folder: Folder, name: tuple[str, int], topic_id: bytes, request: LoadRequest, loaded: LoadedLog
+        self, folder: Folder, name: TopicPartition, topic_id: bytes, request: LoadRequest, loaded: LoadedLog
     ) -> None:
         """Made by `Log.open`."""
         self.topic, self.partition = name
@@ -97,7 +98,7 @@ class Log(LogFailures):
         self._touched = not request.clean
 
     @classmethod
-    def open(cls, folder: Folder, name: tuple[str, int], topic_id: bytes, request: LoadRequest) -> Log:
+    def open(cls, folder: Folder, name: TopicPartition, topic_id: bytes, request: LoadRequest) -> Log:
         """Load the log of (topic, partition) in `folder`, or create one there. Raises OSError, KafkaError."""
         loaded = load(folder, request)
         return cls(folder, name, topic_id, request, loaded)

@@ -28,6 +28,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
+from odradek.protocol.topic_partition import TopicPartition
 from odradek.streams.config import StreamsConfig
 from odradek.streams.context import TaskContext
 from odradek.streams.driver_stores import PlainKeyValueStore, PlainWindowStore
@@ -45,7 +46,7 @@ from odradek.streams.stores.interface import (
     VersionedKeyValueStore,
     WindowStore,
 )
-from odradek.streams.task import Task, TopicPartition
+from odradek.streams.task import Task
 from odradek.streams.topology import SourceNode, Subtopology, Topology, make_store
 
 K = TypeVar("K")

@@ -10,21 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
+from odradek.protocol.java_hash import string_hash
+
 T = TypeVar("T")
-
-
-def hash_code(text: str) -> int:
-    """String.hashCode, without its sign."""
-    code = 0
-    units = text.encode("utf-16-be")
-    for high, low in zip(units[::2], units[1::2], strict=True):
-        code = (31 * code + (high << 8 | low)) & 0xFFFFFFFF
-    return code
 
 
 def hash_set_order(names: Iterable[str], room: int = 0) -> list[str]:
     """The names in the order of a HashSet of this capacity, after they were added one by one."""
-    return _order(dict.fromkeys(names), hash_code, room)
+    return _order(dict.fromkeys(names), string_hash, room)
 
 
 def hash_set_order_of_bytes(keys: Iterable[bytes]) -> list[bytes]:

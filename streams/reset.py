@@ -27,10 +27,10 @@ from confluent_kafka.admin._listoffsets import OffsetSpec
 
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode, KafkaError, ProtocolError
+from odradek.protocol.topic_partition import TopicPartition
 from odradek.streams.errors import StreamsError
 from odradek.streams.group.connection import CoordinatorLink, code_of, parse_bootstrap
 
-TopicPartition = tuple[str, int]
 Offsets = dict[TopicPartition, int]
 Say = Callable[[str], None]
 TIMEOUT_S: Final = 60.0

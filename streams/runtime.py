@@ -25,6 +25,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, overload
 
+from odradek.protocol.topic_partition import TopicPartition
 from odradek.streams.client_state import ALIVE, NEXT
 from odradek.streams.client_state import ENDED as ENDED
 from odradek.streams.client_state import State as State
@@ -64,8 +65,6 @@ from odradek.streams.stores.cache import ThreadCache
 from odradek.streams.topology import Partitioner, Topology
 
 log = logging.getLogger(__name__)
-
-TopicPartition = tuple[str, int]
 
 
 StateListener = Callable[[State, State], None]

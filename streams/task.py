@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Protocol
 
+from odradek.protocol.topic_partition import TopicPartition
 from odradek.streams.commit_metadata import encode_metadata
 from odradek.streams.context import TaskContext
 from odradek.streams.errors import Response, SerializationError, StreamsError
@@ -29,7 +30,6 @@ from odradek.streams.records import NO_TIMESTAMP, Process, RecordMetadata, TaskI
 from odradek.streams.timestamps import fail_on_invalid_timestamp
 from odradek.streams.topology import SourceNode, Subtopology, TimestampExtractor, Topology
 
-TopicPartition = tuple[str, int]
 NO_PARTITION: Final = -1
 
 

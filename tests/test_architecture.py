@@ -64,8 +64,13 @@ OTHERS: dict[str, tuple[str, ...]] = {
         "odradek.protocol.legacy",
         "odradek.protocol.legacy_walks",
         "odradek.protocol.offset_map",
+        "odradek.protocol.topic_partition",
     ),
-    "odradek.broker.registry": ("odradek.broker.registry",),
+    "odradek.broker.registry": (
+        "odradek.broker.registry",
+        "odradek.protocol.java_hash",
+        "odradek.protocol.topic_partition",
+    ),
     "odradek.streams": ("odradek.streams", "odradek.protocol"),
     "odradek.streams.stores": (
         "odradek.streams.stores",
@@ -190,7 +195,8 @@ def import_table() -> str:
         below = ("protocol", "storage") if package in WITH_STORAGE else ("protocol",)
         rows[f"broker.{package}"] = ("all of broker", *below) if others == ("",) else (*others, *below)
     rows["broker.*.state"] = ("other state packages", "protocol", "registry.znodes", "registry.interface")
-    rows["broker.registry"] = rows["protocol"] = rows["spark_jobs"] = ("nothing of ours",)
+    rows["protocol"] = rows["spark_jobs"] = ("nothing of ours",)
+    rows["broker.registry"] = tuple(name.removeprefix("odradek.") for name in OTHERS["odradek.broker.registry"][1:])
     rows["storage"] = tuple(name.removeprefix("odradek.") for name in OTHERS["odradek.storage"][1:])
     rows["streams"] = ("protocol",)
     lines = []

@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Final
 from odradek.broker.metadata.cache import MetadataCache
 from odradek.broker.metadata.state.topics import is_internal
 from odradek.broker.transaction.coordinator import TransactionCoordinator
-from odradek.broker.transaction.state.records import EPOCH_PER_TRANSACTION, Partition
+from odradek.broker.transaction.state.records import EPOCH_PER_TRANSACTION
 from odradek.broker.transaction.state.transaction import Owner
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
     from odradek.broker.network.dispatcher import Call
@@ -28,7 +29,7 @@ LAST_OF_CLIENTS: Final = 3
 Response = m.AddPartitionsToTxnResponse
 Entry = m.AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction
 TopicResult = Response.AddPartitionsToTxnTopicResult
-Codes = dict[Partition, ErrorCode]
+Codes = dict[TopicPartition, ErrorCode]
 
 
 class AddPartitionsToTxn:
@@ -78,7 +79,7 @@ class AddPartitionsToTxn:
             lambda outcome: gathered.put(number, dict.fromkeys(partitions, outcome.error)),
         )
 
-    def _refusal(self, partition: Partition, asked_by_client: bool) -> ErrorCode:
+    def _refusal(self, partition: TopicPartition, asked_by_client: bool) -> ErrorCode:
         """Why a partition can be in no transaction, or not in that of a client; NONE if it can."""
         if asked_by_client and is_internal(partition[0]):
             return ErrorCode.TOPIC_AUTHORIZATION_FAILED

@@ -17,6 +17,7 @@ from odradek.broker.metadata.cache import MetadataCache
 from odradek.broker.runtime.request_tasks import RequestTasks
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
     from odradek.broker.network.dispatcher import Call
@@ -75,7 +76,7 @@ class ElectLeaders:
             return not missing
 
         def answer() -> None:
-            outcomes: dict[tuple[str, int], Outcome] = {
+            outcomes: dict[TopicPartition, Outcome] = {
                 each: (code, MESSAGES.get(code))
                 for each, (code, _) in elections.items()
                 if partitions is not None or code is not ErrorCode.ELECTION_NOT_NEEDED
@@ -86,7 +87,7 @@ class ElectLeaders:
         self._known.wait_until(all_are_known, request.timeout_ms, answer)
 
 
-def _response(outcomes: dict[tuple[str, int], Outcome]) -> m.ElectLeadersResponse:
+def _response(outcomes: dict[TopicPartition, Outcome]) -> m.ElectLeadersResponse:
     topics: dict[str, m.ElectLeadersResponse.ReplicaElectionResult] = {}
     for (topic, index), (code, message) in outcomes.items():
         result = topics.setdefault(topic, TopicResult(topic=topic))

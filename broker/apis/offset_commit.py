@@ -14,11 +14,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from odradek.broker.group.coordinator import Answer, GroupCoordinator
-from odradek.broker.group.state.offsets import NO_EXPIRY, CommitRequest, Committed, Partition
+from odradek.broker.group.state.offsets import NO_EXPIRY, CommitRequest, Committed
 from odradek.broker.metadata.cache import MetadataCache
 from odradek.broker.runtime.timers import Clock
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
     from odradek.broker.network.dispatcher import Call
@@ -77,8 +78,8 @@ class _Commit:
         self._retention_ms = retention_ms
         self._topics: dict[tuple[str, bytes], TopicResponse] = {}
         self._answers: dict[tuple[str, bytes, int], PartitionResponse] = {}
-        self._awaiting: dict[Partition, PartitionResponse] = {}
-        self.entries: dict[Partition, Committed] = {}
+        self._awaiting: dict[TopicPartition, PartitionResponse] = {}
+        self.entries: dict[TopicPartition, Committed] = {}
 
     def add(
         self, topic: m.OffsetCommitRequest.OffsetCommitRequestTopic, name: str | None, partition_count: int

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from odradek.broker.group.coordinator import GroupCoordinator
-from odradek.broker.group.state.offsets import Partition
 from odradek.broker.metadata.cache import MetadataCache
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
     from odradek.broker.network.dispatcher import Call
@@ -28,7 +28,7 @@ class OffsetDelete:
 
     def handle(self, call: Call, request: m.OffsetDeleteRequest) -> m.OffsetDeleteResponse:
         topics: dict[str, Response.OffsetDeleteResponseTopic] = {}
-        wanted: list[tuple[Partition, Response.OffsetDeleteResponsePartition]] = []
+        wanted: list[tuple[TopicPartition, Response.OffsetDeleteResponsePartition]] = []
         for topic in request.topics:
             known = self._metadata_cache.topics.get(topic.name)
             count = len(known.partitions) if known is not None else 0

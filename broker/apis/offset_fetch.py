@@ -12,10 +12,11 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from odradek.broker.group.coordinator import GroupCoordinator
-from odradek.broker.group.state.offsets import NO_EPOCH, NO_OFFSET, FetchedOffset, Partition
+from odradek.broker.group.state.offsets import NO_EPOCH, NO_OFFSET, FetchedOffset
 from odradek.broker.metadata.cache import MetadataCache
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
     from odradek.broker.network.dispatcher import Call
@@ -43,7 +44,7 @@ class OffsetFetch:
         return Response(groups=[self._group(group, request.require_stable, by_id) for group in request.groups])
 
     def _one_group(self, version: int, request: m.OffsetFetchRequest) -> m.OffsetFetchResponse:
-        wanted: list[Partition] | None = None
+        wanted: list[TopicPartition] | None = None
         if request.topics is not None:
             wanted = _once((topic.name, index) for topic in request.topics for index in topic.partition_indexes)
         error, found = self._groups.fetch(request.group_id, wanted, require_stable=request.require_stable)
@@ -75,7 +76,7 @@ class OffsetFetch:
     def _group(
         self, group: m.OffsetFetchRequest.OffsetFetchRequestGroup, require_stable: bool, by_id: bool
     ) -> Response.OffsetFetchResponseGroup:
-        wanted: list[Partition] | None = None
+        wanted: list[TopicPartition] | None = None
         unknown = []
         if group.topics is not None:
             wanted = []
@@ -108,7 +109,7 @@ class OffsetFetch:
         return Response.OffsetFetchResponseGroup(group_id=group.group_id, topics=topics + unknown)
 
 
-def _once(partitions: Iterable[Partition]) -> list[Partition]:
+def _once(partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
     """The partitions without duplicates."""
     return list(dict.fromkeys(partitions))
 

@@ -11,12 +11,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from odradek.broker.group.coordinator import Answer, GroupCoordinator
-from odradek.broker.group.state.offsets import CommitRequest, Committed, Partition
+from odradek.broker.group.state.offsets import CommitRequest, Committed
 from odradek.broker.metadata.cache import MetadataCache
 from odradek.broker.replication.transaction_verification import Support, Transaction
 from odradek.broker.runtime.timers import Clock
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
     from odradek.broker.network.dispatcher import Call
@@ -63,9 +64,9 @@ class _Commit:
     def __init__(self, now_ms: int) -> None:
         self._now_ms = now_ms
         self._topics: dict[str, TopicResponse] = {}
-        self._answers: dict[Partition, PartitionResponse] = {}
-        self._awaiting: dict[Partition, PartitionResponse] = {}
-        self.entries: dict[Partition, Committed] = {}
+        self._answers: dict[TopicPartition, PartitionResponse] = {}
+        self._awaiting: dict[TopicPartition, PartitionResponse] = {}
+        self.entries: dict[TopicPartition, Committed] = {}
 
     def add(self, topic: m.TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic, partition_count: int) -> None:
         """Add one topic of the request. Of several entries for a partition, the last one is valid."""

@@ -22,7 +22,6 @@ from typing import Any, Final, TypeVar
 
 from odradek.broker.config.broker_config import BrokerConfig
 from odradek.broker.controller.channel_manager import Channels, LiveBroker
-from odradek.broker.controller.state.context import Partition
 from odradek.broker.controller.state.controller import ControllerMachine, ControllerSettings
 from odradek.broker.controller.state.steps import Children, ControllerMovedError, Read, Step, Steps, Watch, Write
 from odradek.broker.controller.topics import NewPartitions, NewTopic, TopicMaker, TopicOutcome
@@ -46,6 +45,7 @@ from odradek.broker.registry.znodes import Replicas
 from odradek.broker.runtime.timers import Clock, Timer, Timers
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.topic_partition import TopicPartition
 
 __all__ = ["Controller", "NewPartitions", "NewTopic", "TopicOutcome"]
 
@@ -504,10 +504,12 @@ class Controller:
 
         return await self._do(grow)
 
-    async def elect_leaders(self, unclean: bool, partitions: list[Partition] | None) -> dict[Partition, Election]:
+    async def elect_leaders(
+        self, unclean: bool, partitions: list[TopicPartition] | None
+    ) -> dict[TopicPartition, Election]:
         """Elect preferred leaders, or any live replicas if `unclean`. Raises KafkaError with NOT_CONTROLLER."""
 
-        async def elect(active_controller: ActiveController) -> dict[Partition, Election]:
+        async def elect(active_controller: ActiveController) -> dict[TopicPartition, Election]:
             machine = active_controller.machine
             event = machine.elect_unclean(partitions) if unclean else machine.elect_preferred(partitions)
             codes, states = await self._run(active_controller, event), machine.context.states
@@ -516,12 +518,12 @@ class Controller:
         return await self._do(elect)
 
     async def alter_partition_reassignments(
-        self, wanted: dict[Partition, tuple[int, ...] | None], *, allow_factor_change: bool
-    ) -> dict[Partition, Outcome]:
+        self, wanted: dict[TopicPartition, tuple[int, ...] | None], *, allow_factor_change: bool
+    ) -> dict[TopicPartition, Outcome]:
         """Reassign partitions; None cancels a reassignment. Raises KafkaError with NOT_CONTROLLER."""
 
-        async def alter(active_controller: ActiveController) -> dict[Partition, Outcome]:
-            machine, refused = active_controller.machine, dict[Partition, Outcome]()
+        async def alter(active_controller: ActiveController) -> dict[TopicPartition, Outcome]:
+            machine, refused = active_controller.machine, dict[TopicPartition, Outcome]()
             for partition, replicas in wanted.items():
                 known = machine.context.replicas(partition)
                 if not allow_factor_change and replicas and known and len(replicas) != len(known.replicas):
@@ -540,10 +542,12 @@ class Controller:
 
         return await self._do(alter)
 
-    async def list_partition_reassignments(self, partitions: list[Partition] | None) -> dict[Partition, Replicas]:
+    async def list_partition_reassignments(
+        self, partitions: list[TopicPartition] | None
+    ) -> dict[TopicPartition, Replicas]:
         """The ongoing reassignments of these partitions, or all. Raises KafkaError with NOT_CONTROLLER."""
 
-        async def look(active_controller: ActiveController) -> dict[Partition, Replicas]:
+        async def look(active_controller: ActiveController) -> dict[TopicPartition, Replicas]:
             under_way = active_controller.machine.reassignments()
             return {each: under_way[each] for each in under_way if partitions is None or each in partitions}
 
@@ -558,13 +562,13 @@ class Controller:
 
         return await self._do(alter)
 
-    async def controlled_shutdown(self, broker_id: int, broker_epoch: int) -> list[Partition]:
+    async def controlled_shutdown(self, broker_id: int, broker_epoch: int) -> list[TopicPartition]:
         """Move leadership away from a broker; returns the partitions that it still leads.
 
         Raises KafkaError: NOT_CONTROLLER, BROKER_NOT_AVAILABLE, STALE_BROKER_EPOCH.
         """
 
-        async def leave(active_controller: ActiveController) -> list[Partition]:
+        async def leave(active_controller: ActiveController) -> list[TopicPartition]:
             return await self._run(
                 active_controller, active_controller.machine.controlled_shutdown(broker_id, broker_epoch)
             )

@@ -12,9 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.topic_partition import TopicPartition
 from odradek.storage.descriptors import limit_and_left
-
-Name = tuple[str, int]
 
 
 class DescriptorBudget:
@@ -24,11 +23,11 @@ class DescriptorBudget:
         """`look` returns the limit of the process's descriptors, and how many of them are free."""
         self._broker_id = broker_id
         self._look = look
-        self._promised: set[Name] = set()
-        self.has_log: Callable[[Name], bool] = lambda name: True
+        self._promised: set[TopicPartition] = set()
+        self.has_log: Callable[[TopicPartition], bool] = lambda name: True
         """Whether the log of a partition is open; set once the broker has its logs."""
 
-    def check(self, topic: str, assignment: Mapping[int, Sequence[int]]) -> list[Name]:
+    def check(self, topic: str, assignment: Mapping[int, Sequence[int]]) -> list[TopicPartition]:
         """The logs that this broker would get. Raises KafkaError POLICY_VIOLATION if it has too few descriptors."""
         logs = [(topic, index) for index, brokers in assignment.items() if self._broker_id in brokers]
         limit, free = self._look()
@@ -45,6 +44,6 @@ class DescriptorBudget:
         """Release reservations of topics other than these, and of logs that exist."""
         self._promised = {name for name in self._promised if name[0] in topics and not self.has_log(name)}
 
-    def promise(self, logs: list[Name]) -> None:
+    def promise(self, logs: list[TopicPartition]) -> None:
         """Reserve descriptors for logs that are being created."""
         self._promised.update(logs)

@@ -39,7 +39,7 @@ from odradek.broker.group.state.consumer_group_requests import (
 )
 from odradek.broker.group.state.group import COMMIT_ERRORS, Group
 from odradek.broker.group.state.loading import Loader
-from odradek.broker.group.state.offsets import CommitRequest, FetchedOffset, Partition
+from odradek.broker.group.state.offsets import CommitRequest, FetchedOffset
 from odradek.broker.group.state.records import offset_record
 from odradek.broker.group.state.settings import GroupSettings
 from odradek.broker.metadata.state.coordinator_partition import partition_for
@@ -47,6 +47,7 @@ from odradek.broker.runtime.state.effects import Append, CancelTimer, Effect, Ke
 from odradek.broker.runtime.timers import Clock, Timer, Timers
 from odradek.protocol.batch import Header, Record
 from odradek.protocol.errors import ErrorCode, KafkaError, ProtocolError
+from odradek.protocol.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
     from odradek.broker.network.dispatcher import Call
@@ -419,7 +420,7 @@ class GroupCoordinator:
     def fetch(
         self,
         group_id: str,
-        partitions: list[Partition] | None,
+        partitions: list[TopicPartition] | None,
         *,
         require_stable: bool,
         member_id: str | None = None,
@@ -435,7 +436,7 @@ class GroupCoordinator:
         error = group.check_fetch(member_id, epoch)
         return error, group.offsets.fetch(partitions, require_stable) if not error else []
 
-    def delete_offsets(self, group_id: str, partitions: list[Partition]) -> tuple[ErrorCode, list[ErrorCode]]:
+    def delete_offsets(self, group_id: str, partitions: list[TopicPartition]) -> tuple[ErrorCode, list[ErrorCode]]:
         """OffsetDelete: one code for all, and when that is NONE one for each partition."""
         error = self._check(group_id)
         group = self._find(group_id) if not error else None
@@ -449,7 +450,7 @@ class GroupCoordinator:
         self._forget_if_gone(group)
         return COMMIT_ERRORS.get(group.refusal, group.refusal), codes
 
-    def forget_partitions(self, partitions: list[Partition]) -> None:
+    def forget_partitions(self, partitions: list[TopicPartition]) -> None:
         """Remove the offsets that any group here has of these deleted topic partitions."""
         self._for_all(lambda group, now: group.forget(partitions, now))
 

@@ -12,18 +12,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
+from odradek.protocol.java_hash import signed, string_hash
+
 _WORD: Final = 0xFFFFFFFF
 _SMALL_MAP: Final = 4
 _BITS_PER_LEVEL: Final = 5
-
-
-def string_hash(text: str) -> int:
-    """Java's String.hashCode as an unsigned number; it counts UTF-16 units."""
-    value = 0
-    units = text.encode("utf-16-be")
-    for index in range(0, len(units), 2):
-        value = (31 * value + (units[index] << 8 | units[index + 1])) & _WORD
-    return value
 
 
 def scala_mutable_order(keys: Iterable[str]) -> list[str]:
@@ -34,7 +27,7 @@ def scala_mutable_order(keys: Iterable[str]) -> list[str]:
     while len(keys) >= size * 3 // 4:
         size *= 2
     # A bucket is sorted by hash, as a signed number.
-    return _by_bucket(keys, _spread, size, _signed)
+    return _by_bucket(keys, _spread, size, signed)
 
 
 def properties_order(keys: Iterable[str]) -> list[str]:
@@ -63,10 +56,6 @@ def _by_bucket(keys: Sequence[str], mix: Callable[[int], int], size: int, within
 
 def _spread(value: int) -> int:
     return value ^ value >> 16
-
-
-def _signed(value: int) -> int:
-    return value - (value >> 31 << 32)
 
 
 def _improve(value: int) -> int:

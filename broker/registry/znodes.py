@@ -20,6 +20,7 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from odradek.broker.registry.java_order import properties_order, scala_immutable_order, scala_mutable_order
+from odradek.protocol.topic_partition import TopicPartition
 
 BROKER_IDS = "/brokers/ids"
 BROKER_SEQUENCE = "/brokers/seqid"
@@ -437,12 +438,12 @@ def decode_config_change(data: bytes | None) -> str:
 # Notifications of brokers and tools for the controller
 
 
-def encode_partitions(partitions: Iterable[tuple[str, int]]) -> bytes:
+def encode_partitions(partitions: Iterable[TopicPartition]) -> bytes:
     """/isr_change_notification/isr_change_N and /admin/preferred_replica_election, both version 1."""
     return _json({"version": 1, "partitions": [{"topic": topic, "partition": number} for topic, number in partitions]})
 
 
-def decode_partitions(data: bytes | None) -> list[tuple[str, int]]:
+def decode_partitions(data: bytes | None) -> list[TopicPartition]:
     """The topics and partitions of either node."""
     with _reading("list of partitions", data) as node:
         return [(str(item["topic"]), int(item["partition"])) for item in node["partitions"]]
@@ -459,7 +460,7 @@ def decode_log_dir_event(data: bytes | None) -> int:
         return int(node["broker"])
 
 
-def encode_reassignment(reassignment: Mapping[tuple[str, int], Sequence[int]]) -> bytes:
+def encode_reassignment(reassignment: Mapping[TopicPartition, Sequence[int]]) -> bytes:
     """/admin/reassign_partitions, version 1: the new replicas of partitions."""
     partitions = [
         {"topic": topic, "partition": number, "replicas": list(replicas)}
@@ -468,7 +469,7 @@ def encode_reassignment(reassignment: Mapping[tuple[str, int], Sequence[int]]) -
     return _json({"version": 1, "partitions": partitions})
 
 
-def decode_reassignment(data: bytes | None) -> dict[tuple[str, int], tuple[int, ...]]:
+def decode_reassignment(data: bytes | None) -> dict[TopicPartition, tuple[int, ...]]:
     """The replicas by topic and partition."""
     with _reading("reassignment", data) as node:
         return {(str(item["topic"]), int(item["partition"])): _ints(item["replicas"]) for item in node["partitions"]}

@@ -23,6 +23,7 @@ from odradek.broker.replication.state.follower import truncation_offset
 from odradek.broker.runtime.timers import Clock
 from odradek.protocol.batch import HEADER_SIZE, read_header
 from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.topic_partition import TopicPartition
 from odradek.storage.directories import Directories
 from odradek.storage.directory import Directory
 from odradek.storage.log import Epochs, Log
@@ -38,7 +39,6 @@ GROWS_TO: Final = 32
 NO_LIMIT: Final = 2**63 - 1
 LONGEST_NAME: Final = 255
 FUTURE_NAME_SIZE: Final = len(f".{0:032x}-future")
-Name = tuple[str, int]
 
 
 class _Move:
@@ -78,16 +78,16 @@ class ReplicaMoves:
         self._replicas = replicas
         self._clock = clock
         self._worker = worker
-        self._preferred: dict[Name, Directory] = {}
-        self._moves: dict[Name, _Move] = {}  # the first one is running
-        self._stuck: dict[Name, _Move] = {}
+        self._preferred: dict[TopicPartition, Directory] = {}
+        self._moves: dict[TopicPartition, _Move] = {}  # the first one is running
+        self._stuck: dict[TopicPartition, _Move] = {}
         self._is_busy = False
         self._closed = False
         self.piece_bytes = PIECE_BYTES
 
     # ---- requests
 
-    def ask(self, name: Name, path: str) -> None:
+    def ask(self, name: TopicPartition, path: str) -> None:
         """Move the replica of (topic, partition) to the directory with this path. If the replica does not exist yet,
         it will be created there.
 
@@ -129,7 +129,7 @@ class ReplicaMoves:
             self._moves[name] = self._stuck.pop(name)
         self._go_on()
 
-    def preferred(self, name: Name) -> Directory | None:
+    def preferred(self, name: TopicPartition) -> Directory | None:
         """The directory for a new log of (topic, partition), None if none was requested; removes the entry. Raises
         KafkaError if the directory is offline.
         """
@@ -154,7 +154,7 @@ class ReplicaMoves:
         self._moves[name] = _Move(replica, future, -1, self.piece_bytes)
         self._go_on()
 
-    def cancel(self, name: Name) -> None:
+    def cancel(self, name: TopicPartition) -> None:
         """Cancel a move, if there is one, and delete its future log. Raises KafkaError when the disk fails."""
         self._moves.pop(name, None)
         self._stuck.pop(name, None)
@@ -162,7 +162,7 @@ class ReplicaMoves:
             if name in directory.futures and directory.failure is None:
                 directory.delete_log(name, now_ms=self._clock.now_ms(), is_future=True)
 
-    def deleted(self, name: Name) -> None:
+    def deleted(self, name: TopicPartition) -> None:
         """The replica is deleted from this broker. Raises KafkaError when the disk fails."""
         self._preferred.pop(name, None)
         self.cancel(name)
@@ -205,7 +205,7 @@ class ReplicaMoves:
             except (KafkaError, _ReadError) as error:
                 self._broke_off(name, move, error)
 
-    def _step(self, name: Name, move: _Move) -> None:
+    def _step(self, name: TopicPartition, move: _Move) -> None:
         replica, future = move.replica, move.future
         if replica.log.failure is not None:
             del self._moves[name]
@@ -225,7 +225,7 @@ class ReplicaMoves:
         else:
             self._flush(name, move)
 
-    def _copy(self, name: Name, move: _Move, records: FileRange) -> None:
+    def _copy(self, name: TopicPartition, move: _Move, records: FileRange) -> None:
         now_ms, future = self._clock.now_ms(), move.future
         epochs = move.replica.log.epochs.entries()
         move.is_flushed = False
@@ -241,7 +241,7 @@ class ReplicaMoves:
             _append(future, records, now_ms, epochs)
             self._run(name, move, do_nothing, copied)
 
-    def _flush(self, name: Name, move: _Move) -> None:
+    def _flush(self, name: TopicPartition, move: _Move) -> None:
         future, destination = move.future, self._directories.expecting(name)
         assert destination is not None
         flush, mark = future.start_flush(), destination.marking(name)
@@ -260,7 +260,7 @@ class ReplicaMoves:
         self._run(name, move, work, flushed)
 
     def _run(
-        self, name: Name, move: _Move, work: Callable[[], None], then: Callable[[BaseException | None], None]
+        self, name: TopicPartition, move: _Move, work: Callable[[], None], then: Callable[[BaseException | None], None]
     ) -> None:
         """Run `work` in a thread, then call `then` and start the next step."""
         self._is_busy = True
@@ -276,7 +276,7 @@ class ReplicaMoves:
 
         self._worker.run(work, done)
 
-    def _finish(self, name: Name, move: _Move) -> None:
+    def _finish(self, name: TopicPartition, move: _Move) -> None:
         """Copy the remaining records and exchange the two logs."""
         replica, future = move.replica, move.future
         source, now_ms = replica.log, self._clock.now_ms()
@@ -296,7 +296,7 @@ class ReplicaMoves:
         if left is not None and left.failure is None:
             self._worker.run(left.sync_names, lambda error: self._left(name, future, left, error))
 
-    def _left(self, name: Name, new: Log, directory: Directory, error: BaseException | None) -> None:
+    def _left(self, name: TopicPartition, new: Log, directory: Directory, error: BaseException | None) -> None:
         """The rename of the old log is durable, or its directory has failed."""
         if error is not None:
             directory.fail(f"syncing {directory.path}: {error}")
@@ -327,7 +327,7 @@ class ReplicaMoves:
             future.truncate_fully(first, now_ms=now_ms)
             move.is_flushed = False
 
-    def _broke_off(self, name: Name, move: _Move, error: KafkaError | _ReadError) -> None:
+    def _broke_off(self, name: TopicPartition, move: _Move, error: KafkaError | _ReadError) -> None:
         """A step has failed: the log was truncated meanwhile, a directory has failed, or the move waits for a retry."""
         replica, future = move.replica, move.future
         if self._moves.get(name) is move and move.generation != replica.log.generation and future.failure is None:

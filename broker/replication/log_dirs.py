@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 
 from odradek.broker.replication.partition import Replicas
 from odradek.broker.replication.state.partition import Role
+from odradek.protocol.topic_partition import TopicPartition
 from odradek.storage.directory import Directory
 
 UNKNOWN: Final = -1
@@ -58,11 +59,11 @@ class LogDirs:
         """Every directory path, with True if the directory has failed."""
         return {directory.path: directory.failure is not None for directory in self._directories}
 
-    def describe(self, wanted: Collection[tuple[str, int]] | None) -> list[DirectoryDescription]:
+    def describe(self, wanted: Collection[TopicPartition] | None) -> list[DirectoryDescription]:
         """Every directory with its logs of the `wanted` partitions; with all of its logs if `wanted` is None."""
         return [self._describe(directory, wanted) for directory in self._directories]
 
-    def _describe(self, directory: Directory, wanted: Collection[tuple[str, int]] | None) -> DirectoryDescription:
+    def _describe(self, directory: Directory, wanted: Collection[TopicPartition] | None) -> DirectoryDescription:
         if directory.failure is not None:
             return DirectoryDescription(directory.path, directory.failure)
         logs = tuple(
@@ -77,7 +78,7 @@ class LogDirs:
             total = usable = UNKNOWN
         return DirectoryDescription(directory.path, None, logs, total, usable)
 
-    def _lag(self, name: tuple[str, int], end_offset: int, *, is_future: bool) -> int:
+    def _lag(self, name: TopicPartition, end_offset: int, *, is_future: bool) -> int:
         replica = self._replicas.get(*name)
         if replica is None or replica.machine.role is Role.OFFLINE:
             return UNKNOWN

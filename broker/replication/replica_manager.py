@@ -26,6 +26,7 @@ from odradek.broker.replication.replicas import ReplicaHost
 from odradek.broker.replication.state.partition import LeaderAndIsr, Role
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.topic_partition import TopicPartition
 from odradek.storage.descriptors import NoDescriptor
 
 log = logging.getLogger(__name__)
@@ -38,7 +39,6 @@ ANY_BROKER_EPOCH: Final = -1
 REGISTRY_TRIES: Final = 50
 REGISTRY_RETRY_S: Final = 0.1
 DESCRIPTOR_RETRY_S: Final = 0.5
-Name = tuple[str, int]
 ControlRequest = m.LeaderAndIsrRequest.LeaderAndIsrPartitionState
 
 
@@ -95,7 +95,7 @@ class ReplicaManager:
         self._controller_epoch = 0
         self._queue: asyncio.Queue[tuple[Any, Callable[[Any], None]]] = asyncio.Queue()
         self._registered = asyncio.Event()
-        self.unmade: dict[Name, Callable[[], ErrorCode]] = {}
+        self.unmade: dict[TopicPartition, Callable[[], ErrorCode]] = {}
         """Retries for the partitions whose files could not be opened because no file descriptor was free."""
         self._retry: asyncio.TimerHandle | None = None
         self._worker = asyncio.get_running_loop().create_task(self._work())
@@ -300,7 +300,7 @@ class ReplicaManager:
         self._dependencies.fetchers.close_idle()
         return answer
 
-    def _stop(self, name: Name, leader_epoch: int, *, delete: bool) -> ErrorCode:
+    def _stop(self, name: TopicPartition, leader_epoch: int, *, delete: bool) -> ErrorCode:
         dependencies = self._dependencies
         self.unmade.pop(name, None)
         replica = dependencies.replicas.get(*name)

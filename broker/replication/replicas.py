@@ -24,6 +24,7 @@ from odradek.broker.replication.partition import AlterPartitionManager, Replica,
 from odradek.broker.replication.state.partition import PartitionMachine
 from odradek.broker.runtime.timers import Clock
 from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.topic_partition import TopicPartition
 from odradek.storage.absent import absent_log
 from odradek.storage.config import LogConfig
 from odradek.storage.descriptors import is_exhausted
@@ -88,7 +89,7 @@ class ReplicaHost:
             directory.on_failure = self._directory_failed
 
     def obtain(
-        self, name: tuple[str, int], topic_id: bytes, overrides: Mapping[str, str], *, is_new: bool = True
+        self, name: TopicPartition, topic_id: bytes, overrides: Mapping[str, str], *, is_new: bool = True
     ) -> Replica:
         """The replica of (topic, partition). Creates the replica and its log if they do not exist.
 
@@ -115,7 +116,7 @@ class ReplicaHost:
             replica.topic_id = topic_id
         return replica
 
-    def _find_log(self, name: tuple[str, int], topic_id: bytes, config: LogConfig, *, is_new: bool) -> Log:
+    def _find_log(self, name: TopicPartition, topic_id: bytes, config: LogConfig, *, is_new: bool) -> Log:
         """The log of a partition; creates it if it does not exist."""
         directory = self._directories.holding(name)
         if directory is not None:
@@ -138,7 +139,7 @@ class ReplicaHost:
             found = directory.create_log(name, topic_id, config, now_ms=self._clock.now_ms())
         return found
 
-    def _high_watermark(self, name: tuple[str, int]) -> int:
+    def _high_watermark(self, name: TopicPartition) -> int:
         """The checkpointed high watermark of a log, -1 if there is none."""
         directory = self._directories.holding(name)
         return -1 if directory is None else directory.high_watermarks.get(name, -1)
@@ -181,7 +182,7 @@ class ReplicaHost:
             paths = ", ".join(each.path for each in self._directories)
             self._on_failure.all_lost(f"Shutdown broker because all log dirs in {paths} have failed")
 
-    def has_log(self, name: tuple[str, int]) -> bool:
+    def has_log(self, name: TopicPartition) -> bool:
         """Whether a log of this (topic, partition) is in one of the directories."""
         return any(name in each.logs for each in self._directories)
 
@@ -197,7 +198,7 @@ class ReplicaHost:
             replica.machine.min_isr = least
             replica.wake()
 
-    def release(self, name: tuple[str, int], *, delete: bool) -> None:
+    def release(self, name: TopicPartition, *, delete: bool) -> None:
         """Remove the replica; with `delete`, delete its log, too. Raises KafkaError when the disk fails."""
         replica = self._replicas.get(*name)
         if replica is not None:

@@ -32,13 +32,12 @@ from odradek.broker.network.inter_broker_connection import PeerLostError
 from odradek.broker.runtime.timers import Clock, Timers
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.topic_partition import TopicPartition
 
 REPEAT_MS: Final = 20
 REPEAT_FOR_MS: Final = 100
 
-Partition = tuple[str, int]
-"""Topic name and partition index."""
-Verdicts = dict[Partition, ErrorCode]
+Verdicts = dict[TopicPartition, ErrorCode]
 Request = m.AddPartitionsToTxnRequest
 Response = m.AddPartitionsToTxnResponse
 
@@ -83,7 +82,7 @@ class Ask(Protocol):
 class _Question(NamedTuple):
     """One caller's partitions."""
 
-    partitions: list[Partition]
+    partitions: list[TopicPartition]
     support: Support
     give_up_ms: int
     done: Callable[[Verdicts], None]
@@ -147,7 +146,7 @@ class TransactionVerification:
     def verify(
         self,
         transaction: Transaction,
-        partitions: list[Partition],
+        partitions: list[TopicPartition],
         support: Support,
         done: Callable[[Verdicts], None],
     ) -> None:
@@ -224,7 +223,7 @@ class TransactionVerification:
         self._send(broker_id)
 
 
-def _codes(topics: Iterable[Response.AddPartitionsToTxnTopicResult]) -> Iterator[tuple[Partition, ErrorCode]]:
+def _codes(topics: Iterable[Response.AddPartitionsToTxnTopicResult]) -> Iterator[tuple[TopicPartition, ErrorCode]]:
     for topic in topics:
         for result in topic.results_by_partition:
             yield (topic.name, result.partition_index), ErrorCode(result.partition_error_code)

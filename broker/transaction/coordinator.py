@@ -26,7 +26,6 @@ from odradek.broker.transaction.producer_ids import OnProducerId
 from odradek.broker.transaction.state.records import (
     EPOCH_PER_TRANSACTION,
     NO_PRODUCER_ID,
-    Partition,
     TransactionMetadata,
     read_key,
     read_value,
@@ -35,6 +34,7 @@ from odradek.broker.transaction.state.settings import TransactionSettings
 from odradek.broker.transaction.state.transaction import Effects, Outcome, Owner, Transaction, WriteMarkers
 from odradek.protocol.batch import Header, Record
 from odradek.protocol.errors import ErrorCode, KafkaError, ProtocolError
+from odradek.protocol.topic_partition import TopicPartition
 
 log = logging.getLogger(__name__)
 
@@ -255,7 +255,7 @@ class TransactionCoordinator:
         self._perform(transaction, transaction.init(answer, timeout_ms, expected, fresh_id, now))
 
     def add(
-        self, transactional_id: str, owner: Owner, partitions: Iterable[Partition], version: int, answer: OnOutcome
+        self, transactional_id: str, owner: Owner, partitions: Iterable[TopicPartition], version: int, answer: OnOutcome
     ) -> None:
         """AddPartitionsToTxn and AddOffsetsToTxn; `version` is the version of the transaction protocol.
 
@@ -276,7 +276,7 @@ class TransactionCoordinator:
             self._set_timer(deadline_ms, partial(self._let_in, transactional_id, early))
 
     def _add(
-        self, transactional_id: str, owner: Owner, partitions: Iterable[Partition], version: int, answer: OnOutcome
+        self, transactional_id: str, owner: Owner, partitions: Iterable[TopicPartition], version: int, answer: OnOutcome
     ) -> None:
         transaction = self._of_owner(transactional_id, answer)
         if transaction is not None:
@@ -300,8 +300,8 @@ class TransactionCoordinator:
             del self._early[transaction.transactional_id]
 
     def verify(
-        self, transactional_id: str, owner: Owner, partitions: list[Partition]
-    ) -> tuple[ErrorCode, dict[Partition, ErrorCode]]:
+        self, transactional_id: str, owner: Owner, partitions: list[TopicPartition]
+    ) -> tuple[ErrorCode, dict[TopicPartition, ErrorCode]]:
         """AddPartitionsToTxn with verify_only: a top-level code, and when that is NONE one for each partition."""
         if not transactional_id:
             return ErrorCode.INVALID_REQUEST, {}
@@ -478,7 +478,7 @@ class TransactionCoordinator:
         transaction = held.transactions.get(marker.transactional_id) if held is not None else None
         return transaction is not None and transaction.owner == marker.owner and bool(transaction.unmarked)
 
-    def _marker_written(self, marker: Marker, partition: Partition) -> None:
+    def _marker_written(self, marker: Marker, partition: TopicPartition) -> None:
         held = self._held.get(self.partition_of(marker.transactional_id))
         transaction = held.transactions.get(marker.transactional_id) if held is not None else None
         if transaction is not None:

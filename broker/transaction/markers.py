@@ -15,10 +15,10 @@ from typing import Final, NamedTuple
 from odradek.broker.metadata.cache import NO_LEADER, MetadataCache
 from odradek.broker.network.inter_broker_client import InterBrokerClient
 from odradek.broker.runtime.timers import Clock, Timer, Timers
-from odradek.broker.transaction.state.records import Partition
 from odradek.broker.transaction.state.transaction import Owner
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.topic_partition import TopicPartition
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ class Marker(NamedTuple):
     coordinator_epoch: int
 
 
-OnWritten = Callable[[Marker, Partition], None]
+OnWritten = Callable[[Marker, TopicPartition], None]
 
 
 class Markers:
@@ -52,9 +52,9 @@ class Markers:
         self._clock = clock
         self._timers = timers
         self._timeout_ms = timeout_ms
-        self._waiting: dict[Marker, dict[Partition, int]] = {}
+        self._waiting: dict[Marker, dict[TopicPartition, int]] = {}
         """By marker and partition, the time (monotonic) before which it is not sent again."""
-        self._under_way: dict[int, dict[Marker, list[Partition]]] = {}
+        self._under_way: dict[int, dict[Marker, list[TopicPartition]]] = {}
         self._on_written: OnWritten = lambda marker, partition: None
         self._is_wanted: Callable[[Marker], bool] = lambda marker: False
         self._timer: Timer | None = None
@@ -71,7 +71,7 @@ class Markers:
         self._on_written = on_written
         self._is_wanted = is_wanted
 
-    def write(self, marker: Marker, partitions: Iterable[Partition]) -> None:
+    def write(self, marker: Marker, partitions: Iterable[TopicPartition]) -> None:
         """Write this marker to these partitions."""
         self._waiting.setdefault(marker, {}).update(dict.fromkeys(partitions, 0))
         self._send_at(self._clock.monotonic_ms())
@@ -109,8 +109,8 @@ class Markers:
 
     def _send(self) -> None:
         self._timer = None
-        to_send: dict[int, dict[Marker, list[Partition]]] = {}
-        gone: list[tuple[Marker, Partition]] = []
+        to_send: dict[int, dict[Marker, list[TopicPartition]]] = {}
+        gone: list[tuple[Marker, TopicPartition]] = []
         now_ms = self._clock.monotonic_ms()
         later_ms: list[int] = []
         # Responses contain the producer id only: of two markers of a producer, or two coordinator epochs, one waits.
@@ -146,7 +146,7 @@ class Markers:
         if later_ms:
             self._send_at(min(later_ms))
 
-    def _leader(self, partition: Partition) -> int | None:
+    def _leader(self, partition: TopicPartition) -> int | None:
         """The broker that leads a partition, NO_LEADER if there is none; None if the partition does not exist."""
         topic, index = partition
         known = self._metadata_cache.leader(topic, index)
@@ -154,7 +154,7 @@ class Markers:
             return None if self._metadata_cache.brokers else NO_LEADER
         return known[0]
 
-    def _take(self, marker: Marker, partitions: list[Partition]) -> None:
+    def _take(self, marker: Marker, partitions: list[TopicPartition]) -> None:
         left = self._waiting.get(marker, {})
         for partition in partitions:
             left.pop(partition, None)
@@ -171,7 +171,7 @@ class Markers:
             for topic in result.topics
             for partition in topic.partitions
         }
-        again: dict[Marker, list[Partition]] = {}
+        again: dict[Marker, list[TopicPartition]] = {}
         for marker, partitions in entries.items():
             for partition in partitions:
                 code = codes.get((marker.owner.producer_id, *partition), ErrorCode.UNKNOWN_SERVER_ERROR)
@@ -198,7 +198,7 @@ class Markers:
         log.info("retrying transaction markers broker=%d transactions=%d error=%s", broker_id, len(entries), why)
         self._again(entries)
 
-    def _again(self, entries: dict[Marker, list[Partition]]) -> None:
+    def _again(self, entries: dict[Marker, list[TopicPartition]]) -> None:
         if self._closed:
             return
         now_ms = self._clock.monotonic_ms()
@@ -208,12 +208,12 @@ class Markers:
         if self._waiting:
             self._send_at(now_ms)
 
-    def _written(self, marker: Marker, partition: Partition) -> None:
+    def _written(self, marker: Marker, partition: TopicPartition) -> None:
         self._take(marker, [partition])
         self._on_written(marker, partition)
 
 
-def _request(entries: dict[Marker, list[Partition]]) -> m.WriteTxnMarkersRequest:
+def _request(entries: dict[Marker, list[TopicPartition]]) -> m.WriteTxnMarkersRequest:
     markers = []
     for marker, partitions in entries.items():
         topics: dict[str, list[int]] = {}

@@ -20,6 +20,7 @@ from odradek.broker.runtime.state.effects import KeyValue
 from odradek.broker.runtime.timers import Clock, Timers
 from odradek.protocol.batch import NO_SEQUENCE, Record, build
 from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.topic_partition import TopicPartition
 from odradek.storage.producers import OPEN, WAIVED, Verification
 
 
@@ -116,6 +117,6 @@ class TransactionalOffsets:
         return replica.write(batch, now_ms, permit.verification)
 
 
-def _notified(partition: tuple[str, int], permit: Permit, done: OnPermit, verdicts: Verdicts) -> None:
+def _notified(partition: TopicPartition, permit: Permit, done: OnPermit, verdicts: Verdicts) -> None:
     verdict = verdicts[partition]
     done(verdict, None if verdict else permit)

@@ -12,15 +12,9 @@ from typing import Final, NamedTuple
 
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode, KafkaError, ProtocolError
+from odradek.protocol.topic_partition import TopicPartition
 from odradek.streams.group.connection import CoordinatorLink, code_of
-from odradek.streams.group.group_protocol import (
-    CommitFailed,
-    CommitFailure,
-    MembershipConfig,
-    MembershipError,
-    TopicPartition,
-    refusal,
-)
+from odradek.streams.group.group_protocol import CommitFailed, CommitFailure, MembershipConfig, MembershipError, refusal
 
 BY_NAME: Final = 9
 """OffsetCommit contains topic names up to this version, and has their ids from the next on."""

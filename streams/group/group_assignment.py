@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from odradek.protocol.topic_partition import TopicPartition
 from odradek.streams.group.assignor import AssignmentConfig, Thread, assign
 from odradek.streams.group.group_protocol import Assignments, MemberState
 from odradek.streams.group.subscription_info import (
@@ -22,8 +23,6 @@ from odradek.streams.group.subscription_info import (
     encode_hosts,
 )
 from odradek.streams.records import TaskId
-
-TopicPartition = tuple[str, int]
 
 
 class TaskPartitions(NamedTuple):

@@ -16,14 +16,13 @@ from typing import Any, Final, NamedTuple
 
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.topic_partition import TopicPartition
 from odradek.streams.errors import StreamsError
 
 PROTOCOL_TYPE: Final = "consumer"
 PROTOCOL_NAME: Final = "odradek-streams"
 SUBSCRIPTION_VERSION: Final = 3
 _VERSION: Final = struct.Struct(">h")
-
-TopicPartition = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

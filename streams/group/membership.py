@@ -38,6 +38,7 @@ from typing import Final, NamedTuple
 
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode, KafkaError, ProtocolError
+from odradek.protocol.topic_partition import TopicPartition
 from odradek.streams.errors import StreamsError
 from odradek.streams.group import committed_offsets
 from odradek.streams.group.committed_offsets import MOVED, Committed, Identity, Offsets, backoffs
@@ -56,7 +57,6 @@ from odradek.streams.group.group_protocol import (
     MemberState,
     RebalanceNeeded,
     Subscribe,
-    TopicPartition,
     decode_assignment,
     decode_subscription,
     encode_assignment,

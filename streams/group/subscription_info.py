@@ -35,7 +35,6 @@ ASSIGNMENT_ERROR: Final = 3
 SHUTDOWN_REQUESTED: Final = 4
 """Codes in `AssignmentInfo.error`, with the numbers of Kafka's AssignorError."""
 
-TopicPartition = tuple[str, int]
 Partitions = Mapping[str, frozenset[int]]
 """Partitions by topic."""
 

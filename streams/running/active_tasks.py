@@ -17,6 +17,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from odradek.protocol.topic_partition import TopicPartition
 from odradek.streams.commit_metadata import decode_metadata
 from odradek.streams.context import TaskContext
 from odradek.streams.errors import LockError, StreamsError
@@ -38,7 +39,6 @@ from odradek.streams.topology import Subtopology
 
 log = logging.getLogger(__name__)
 
-TopicPartition = tuple[str, int]
 Offsets = dict[TopicPartition, tuple[int, str]]
 CHUNK: Final = 512
 """Records after which a task yields to other tasks, punctuators and commits."""

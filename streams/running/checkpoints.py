@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from odradek.protocol.topic_partition import TopicPartition
 from odradek.streams.errors import StreamsError
 
 FILE: Final = ".checkpoint"
@@ -23,14 +24,14 @@ VERSION: Final = 0
 OFFSET_UNKNOWN: Final = -4
 """The store exists, but its changelog position is unknown."""
 
-Offsets = Mapping[tuple[str, int], int]
+Offsets = Mapping[TopicPartition, int]
 
 
 class CheckpointError(StreamsError):
     """A checkpoint that cannot be read. Its stores have to be restored from the beginning."""
 
 
-def read(directory: Path) -> dict[tuple[str, int], int]:
+def read(directory: Path) -> dict[TopicPartition, int]:
     """The offsets by topic and partition; empty where there is no file. Raises CheckpointError."""
     path = directory / FILE
     try:

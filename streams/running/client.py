@@ -19,6 +19,7 @@ from confluent_kafka import TopicPartition as Position
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec
 
+from odradek.protocol.topic_partition import TopicPartition
 from odradek.streams.config import TRANSACTION_TIMEOUT_MS, ConfigError, StreamsConfig, forced
 from odradek.streams.errors import StreamsError
 
@@ -166,8 +167,8 @@ def partitions_of(client: Producer | Consumer | AdminClient, topic: str, timeout
 
 
 def high_watermarks(
-    admin: AdminClient, places: Iterable[tuple[str, int]], timeout_s: float
-) -> dict[tuple[str, int], int]:
+    admin: AdminClient, places: Iterable[TopicPartition], timeout_s: float
+) -> dict[TopicPartition, int]:
     """The high watermarks of partitions, open transactions included, as far as brokers return them in so many
     seconds.
     """

@@ -24,6 +24,7 @@ from typing import Any, Final
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from confluent_kafka import TopicPartition as Position
 
+from odradek.protocol.topic_partition import TopicPartition
 from odradek.streams.errors import (
     ErrorContext,
     Handlers,
@@ -38,7 +39,6 @@ from odradek.streams.running.deputy import Deputy, NotReturnedError
 
 log = logging.getLogger(__name__)
 
-TopicPartition = tuple[str, int]
 MakeProducer = Callable[[Callable[[KafkaError, Message], None]], Producer]
 Send = Callable[[str, bytes | None, bytes | None, int | None, int, Headers], None]
 _ROOM_S: Final = 0.05

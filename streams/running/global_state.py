@@ -24,6 +24,7 @@ from typing import Any, Final
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as Position
 
+from odradek.protocol.topic_partition import TopicPartition
 from odradek.streams.context import TaskContext
 from odradek.streams.errors import StreamsError
 from odradek.streams.queries import FairLock
@@ -36,7 +37,6 @@ from odradek.streams.topology import Subtopology, Topology, make_store
 
 log = logging.getLogger(__name__)
 
-TopicPartition = tuple[str, int]
 BATCH: Final = 5_000
 FAR: Final = 10_000
 """Records after which a checkpoint is worth its fsync."""

@@ -14,6 +14,7 @@ from typing import Final
 
 from confluent_kafka.admin import AdminClient
 
+from odradek.protocol.topic_partition import TopicPartition
 from odradek.streams.config import StreamsConfig
 from odradek.streams.errors import MissingSourceTopicError, StreamsError
 from odradek.streams.group.assignor import AssignmentConfig, Placement, Thread, assign
@@ -37,7 +38,6 @@ from odradek.streams.topology import Topology
 
 log = logging.getLogger(__name__)
 
-TopicPartition = tuple[str, int]
 Given = dict[str, tuple[list[TopicPartition], bytes]]
 _TOPICS_TIMEOUT_S: Final = 60.0
 _RETRY_BACKOFF_S: Final = 0.1

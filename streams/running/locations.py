@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from odradek.protocol.topic_partition import TopicPartition
 from odradek.streams.errors import StreamsError
 from odradek.streams.group.subscription_info import HostPartitions, Hosts, Partitions
 from odradek.streams.murmur2 import partition_of
@@ -19,7 +20,6 @@ from odradek.streams.topology import Partitioner, ProcessorNode, SourceNode, Top
 if TYPE_CHECKING:
     from odradek.streams.running.task_state import TaskState
 
-TopicPartition = tuple[str, int]
 Serializer = Callable[[Any], bytes]
 
 

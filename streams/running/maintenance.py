@@ -16,13 +16,13 @@ from typing import Any, Final
 from confluent_kafka import TopicPartition as Position
 from confluent_kafka.admin import AdminClient
 
+from odradek.protocol.topic_partition import TopicPartition
 from odradek.streams.errors import StreamsError
 from odradek.streams.recorded_metrics import ThreadMetrics
 from odradek.streams.running.application import Application
 
 log = logging.getLogger(__name__)
 
-TopicPartition = tuple[str, int]
 LOOK_S: Final = 1.0
 """How often the thread checks for due work."""
 

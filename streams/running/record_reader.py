@@ -15,11 +15,11 @@ from typing import Final
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as Position
 
+from odradek.protocol.topic_partition import TopicPartition
 from odradek.streams.errors import StreamsError
 
 log = logging.getLogger(__name__)
 
-TopicPartition = tuple[str, int]
 _OUT_OF_RANGE: Final = frozenset(
     {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._LOG_TRUNCATION}
 )

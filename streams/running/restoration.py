@@ -39,10 +39,11 @@ from typing import Any, Final
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as Position
 
+from odradek.protocol.topic_partition import TopicPartition
 from odradek.streams.errors import StreamsError, TaskCorruptedError
 from odradek.streams.records import TaskId
 from odradek.streams.running.record_reader import by_partition
-from odradek.streams.running.task_state import TaskState, TopicPartition
+from odradek.streams.running.task_state import TaskState
 
 log = logging.getLogger(__name__)
 

@@ -27,6 +27,7 @@ import uuid
 from pathlib import Path
 from typing import Final, TextIO
 
+from odradek.protocol.topic_partition import TopicPartition
 from odradek.streams.errors import LockError
 from odradek.streams.records import TaskId
 from odradek.streams.running import checkpoints
@@ -122,7 +123,7 @@ class StateDirectory:
             checkpoints.remove(path)  # first: a store without its checkpoint is invalid
             shutil.rmtree(path)
 
-    def tasks(self) -> dict[TaskId, dict[tuple[str, int], int]]:
+    def tasks(self) -> dict[TaskId, dict[TopicPartition, int]]:
         """The tasks that have state here, with the checkpoint of each; an unreadable checkpoint counts as empty."""
         found = {}
         for path in self._task_directories():

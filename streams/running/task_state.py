@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from odradek.protocol.topic_partition import TopicPartition
 from odradek.streams.context import TaskContext
 from odradek.streams.errors import LockError
 from odradek.streams.recorded_metrics import Stat
@@ -27,7 +28,6 @@ from odradek.streams.topology import Subtopology, Topology, make_store
 
 log = logging.getLogger(__name__)
 
-TopicPartition = tuple[str, int]
 FAR: Final = 10_000
 """Records of changelogs after which a checkpoint is worth its fsync (OFFSET_DELTA_THRESHOLD_FOR_CHECKPOINT)."""
 

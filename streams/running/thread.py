@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Final
 
+from odradek.protocol.topic_partition import TopicPartition
 from odradek.streams.errors import (
     MissingSourceTopicError,
     StreamsError,
@@ -65,7 +66,6 @@ from odradek.streams.task import Message
 
 log = logging.getLogger(__name__)
 
-TopicPartition = tuple[str, int]
 Aside = Callable[[], AbstractContextManager[Any]]
 RESTORE_STEP_S: Final = 0.1
 """The duration of a restoration step while no task runs yet; the step is shorter while tasks run."""

@@ -12,11 +12,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from odradek.protocol.topic_partition import TopicPartition
 from odradek.streams.errors import MissingSourceTopicError, TopologyError
 from odradek.streams.records import TaskId
 from odradek.streams.topology import InternalTopic, SourceNode, Subtopology, Topology
-
-TopicPartition = tuple[str, int]
 
 
 class TaskTopics(NamedTuple):
@@ -43,7 +42,7 @@ class Plan:
     repartition_topics: Mapping[str, InternalTopic]
     partitions: Mapping[str, int]
     """The existing or required partition count of each source and repartition topic."""
-    changelogs: Mapping[str, tuple[str, int]]
+    changelogs: Mapping[str, TopicPartition]
     """For each changelog topic that the application creates: its store, and its required partition count."""
 
 
@@ -59,7 +58,7 @@ def plan(topology: Topology, application_id: str, existing: Mapping[str, int]) -
     for group in topology.copartitioned:
         _align(_topics_of(topology, group, application_id, existing), repartition, partitions)
     tasks: dict[TaskId, TaskTopics] = {}
-    changelogs: dict[str, tuple[str, int]] = {}
+    changelogs: dict[str, TopicPartition] = {}
     for index, each in subtopologies.items():
         count = max((partitions[topic] for topic in each.source_topics), default=0)
         for partition in range(count):

@@ -14,11 +14,11 @@ from odradek.broker.metadata.cache import BrokerMetadata, MetadataCache, Partiti
 from odradek.broker.network.inter_broker_connection import PeerLostError
 from odradek.broker.transaction.coordinator import DEADLINE_MS, MOST_EARLY, TransactionCoordinator
 from odradek.broker.transaction.markers import Marker, Markers
-from odradek.broker.transaction.state.records import Partition
 from odradek.broker.transaction.state.settings import TransactionSettings
 from odradek.broker.transaction.state.transaction import Outcome, Owner
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.topic_partition import TopicPartition
 from tests.broker.wire import Client, running_broker
 from tests.machines.group_harness import MemoryLog, VirtualTime
 
@@ -26,8 +26,8 @@ NONE = ErrorCode.NONE
 ALONE = {"transaction.state.log.replication.factor": "1", "transaction.state.log.min.isr": "1"}
 ID = "payments"
 TIMEOUT_MS = 60_000
-A0: Partition = ("a", 0)
-B0: Partition = ("b", 0)
+A0: TopicPartition = ("a", 0)
+B0: TopicPartition = ("b", 0)
 
 
 class StateLog(MemoryLog):
@@ -129,7 +129,7 @@ class Shell:
         (outcome,) = received
         return outcome
 
-    def begin(self, *partitions: Partition) -> Owner:
+    def begin(self, *partitions: TopicPartition) -> Owner:
         owner = self.init().owner
         received: list[Outcome] = []
         self.coordinator.add(ID, owner, partitions, 0, received.append)
@@ -328,7 +328,7 @@ def test_a_request_whose_coordinator_moves_returns_not_coordinator(shell: Shell)
 def test_two_markers_of_one_producer_never_share_a_request(shell: Shell) -> None:
     """A response names the producer only: the leader's refusal of the older would count for the newer."""
     markers = Markers(shell.links, shell.metadata_cache, shell.time, shell.time, 30_000)
-    written: list[tuple[Marker, Partition]] = []
+    written: list[tuple[Marker, TopicPartition]] = []
     older, newer = (Marker(ID, Owner(8, 3), True, epoch) for epoch in (5, 6))
     markers.tell(lambda marker, partition: written.append((marker, partition)), lambda marker: marker == newer)
     for marker in (older, newer):

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from odradek.broker.controller.state.context import Partition
 from odradek.broker.controller.state.controller import ControllerMachine, ControllerSettings
 from odradek.broker.controller.state.steps import Children, Read, Send, Step, Steps, Watch, Write
 from odradek.broker.registry import znodes
 from odradek.broker.registry.interface import Check, Create, Delete, NoNodeError, RegistryError, Set
 from odradek.broker.registry.tree import Tree
 from odradek.protocol import messages as m
+from odradek.protocol.topic_partition import TopicPartition
 
 LISTENER = "PLAINTEXT"
 
@@ -32,8 +32,8 @@ class Harness:
         self.session = 0
         self.epochs: dict[int, int] = {}
         self.sent: list[Send] = []
-        self.history: dict[Partition, list[znodes.PartitionState]] = {}
-        self.asked_for_more: set[Partition] = set()
+        self.history: dict[TopicPartition, list[znodes.PartitionState]] = {}
+        self.asked_for_more: set[TopicPartition] = set()
         self._allow_unclean = allow_unclean
         self._now = 0
         self._new_session()
@@ -56,14 +56,14 @@ class Harness:
         self.tree.submit(self.session, [Create(path, data)], 0)
         return self.tree.zxid
 
-    def state(self, partition: Partition) -> znodes.PartitionState:
+    def state(self, partition: TopicPartition) -> znodes.PartitionState:
         return znodes.PartitionState.decode(self.tree.get(znodes.partition_state_path(*partition))[0])
 
-    def assignment(self, partition: Partition) -> znodes.Replicas:
+    def assignment(self, partition: TopicPartition) -> znodes.Replicas:
         data, _ = self.tree.get(znodes.topic_path(partition[0]))
         return znodes.TopicAssignment.decode(data).partitions[partition[1]]
 
-    def states(self) -> dict[Partition, znodes.PartitionState]:
+    def states(self) -> dict[TopicPartition, znodes.PartitionState]:
         found = {}
         for topic in self.tree.children(znodes.TOPICS)[0]:
             try:
@@ -75,7 +75,7 @@ class Harness:
                     found[topic, int(index)] = self.state((topic, int(index)))
         return found
 
-    def write_state(self, partition: Partition, state: znodes.PartitionState) -> None:
+    def write_state(self, partition: TopicPartition, state: znodes.PartitionState) -> None:
         """A leader of a broker with an older protocol writes its ISR itself, and notifies the controller."""
         self.tree.submit(self.session, [Set(znodes.partition_state_path(*partition), state.encode())], 0)
         notice = Create(znodes.ISR_CHANGE_PREFIX, znodes.encode_partitions([partition]), sequential=True)
@@ -202,7 +202,7 @@ class Harness:
                     needed = broker_id in (*self.assignment(partition).replicas, *self.state(partition).isr)
                     assert not (each.delete_partition and needed), f"{broker_id} deletes {partition}, which it has"
 
-    def lose_disk(self, broker_id: int, partitions: Iterable[Partition], *, code: int) -> None:
+    def lose_disk(self, broker_id: int, partitions: Iterable[TopicPartition], *, code: int) -> None:
         """A broker answers a control request with this error for these partitions; with 0 it has them again."""
         topic_ids = self.machine.context.topic_ids
         topics = [
@@ -219,7 +219,7 @@ class Harness:
     # ---- requests of leaders
 
     def alter(
-        self, partition: Partition, isr: tuple[int, ...], *, by_id: bool = True
+        self, partition: TopicPartition, isr: tuple[int, ...], *, by_id: bool = True
     ) -> m.AlterPartitionResponse.PartitionData:
         """The leader requests an ISR, based on the current state; `by_id` as from version 2 on."""
         data, stat = self.tree.get(znodes.partition_state_path(*partition))

@@ -18,11 +18,12 @@ from odradek.broker.coordinator.state.pending_writes import COMMITTED
 from odradek.broker.group.coordinator import GroupCoordinator, GroupSettings
 from odradek.broker.group.state.classic_requests import JoinRequest, JoinResult, SyncRequest, SyncResult, Terms
 from odradek.broker.group.state.loading import COMMIT_MARKER
-from odradek.broker.group.state.offsets import CommitRequest, Committed, Partition
+from odradek.broker.group.state.offsets import CommitRequest, Committed
 from odradek.broker.replication.transaction_verification import Support, Transaction
 from odradek.broker.runtime.state.effects import KeyValue
 from odradek.protocol.batch import Header, Record, build, control_batch, read_header, records
 from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.topic_partition import TopicPartition
 
 Held = tuple[int, list[KeyValue], Callable[[ErrorCode], None], dict[str, Any]]
 """Partition, records, callback, producer."""
@@ -346,7 +347,7 @@ class Harness:
 
     def commit(
         self,
-        offsets: dict[Partition, int],
+        offsets: dict[TopicPartition, int],
         member_id: str = "",
         generation: int = -1,
         *,
@@ -365,7 +366,7 @@ class Harness:
 
     def commit_in_transaction(
         self,
-        offsets: dict[Partition, int],
+        offsets: dict[TopicPartition, int],
         member_id: str = "",
         generation: int = -1,
         *,
@@ -409,7 +410,7 @@ class Harness:
         assert not error
         return codes[0]
 
-    def offset(self, partition: Partition, *, group: str = GROUP) -> int | None:
+    def offset(self, partition: TopicPartition, *, group: str = GROUP) -> int | None:
         """The committed offset that a client would receive."""
         error, (found,) = self.groups.fetch(group, [partition], require_stable=False)
         assert not error

@@ -8,11 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from odradek.broker.group.state.offsets import Committed, Offsets, Partition, Stage
+from odradek.broker.group.state.offsets import Committed, Offsets, Stage
 from odradek.broker.group.state.records import offset_record, read_key, read_offset
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.topic_partition import TopicPartition
 
-PARTITIONS: list[Partition] = [("a", 0), ("a", 1), ("b", 0)]
+PARTITIONS: list[TopicPartition] = [("a", 0), ("a", 1), ("b", 0)]
 PRODUCERS = [None, 1, 2]
 
 
@@ -32,7 +33,7 @@ class Commits(RuleBasedStateMachine):
         self.log: list[tuple[Any, bool | None]] = []
 
     @rule(partitions=st.sets(st.sampled_from(PARTITIONS), min_size=1), producer=st.sampled_from(PRODUCERS))
-    def stage(self, partitions: set[Partition], producer: int | None) -> None:
+    def stage(self, partitions: set[TopicPartition], producer: int | None) -> None:
         self.value += 1
         stage = self.offsets.stage([(each, commit(self.value)) for each in sorted(partitions)], producer)
         self.under_way.append(stage)
@@ -53,9 +54,9 @@ class Commits(RuleBasedStateMachine):
         self.offsets.complete(producer, committed)
         self.log.append((("marker", producer, committed), True))
 
-    def expected(self) -> dict[Partition, int]:
-        found: dict[Partition, tuple[int, int]] = {}
-        pending: dict[int, dict[Partition, tuple[int, int]]] = {1: {}, 2: {}}
+    def expected(self) -> dict[TopicPartition, int]:
+        found: dict[TopicPartition, tuple[int, int]] = {}
+        pending: dict[int, dict[TopicPartition, tuple[int, int]]] = {1: {}, 2: {}}
         for place, (item, durable) in enumerate(self.log):
             if not isinstance(item, Stage):
                 _, producer, committed = item

@@ -9,15 +9,16 @@ from typing import Any
 
 from odradek.broker.coordinator.state.pending_writes import COMMITTED
 from odradek.broker.runtime.state.effects import Append, Now, Reply, SetTimer
-from odradek.broker.transaction.state.records import Partition, Status, TransactionMetadata, read_key, read_value
+from odradek.broker.transaction.state.records import Status, TransactionMetadata, read_key, read_value
 from odradek.broker.transaction.state.transaction import Effects, Outcome, Owner, Storing, Transaction, WriteMarkers
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.topic_partition import TopicPartition
 
 ID = "payments"
 TIMEOUT_MS = 60_000
-A0: Partition = ("a", 0)
-A1: Partition = ("a", 1)
-B0: Partition = ("b", 0)
+A0: TopicPartition = ("a", 0)
+A1: TopicPartition = ("a", 1)
+B0: TopicPartition = ("b", 0)
 START_MS = 1_700_000_000_000
 
 LEGAL = {
@@ -103,7 +104,7 @@ class Harness:
         self.take(self.machine.init(asked, TIMEOUT_MS, expected, self.fresh_id(), self.now))
         return asked
 
-    def add(self, owner: Owner, *partitions: Partition, version: int = 0) -> Asked:
+    def add(self, owner: Owner, *partitions: TopicPartition, version: int = 0) -> Asked:
         return self._ask(
             "AddPartitionsToTxn", lambda machine, asked: machine.add(asked, owner, partitions, version, self.now)
         )

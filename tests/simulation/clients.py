@@ -11,12 +11,12 @@ from odradek.protocol import messages as m
 from odradek.protocol.batch import Record, build, records
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.framing import frame, request_header
+from odradek.protocol.topic_partition import TopicPartition
 from tests.simulation.loop import Owner
 from tests.simulation.network import Network
 
 TIMEOUT_S = 1.0
 BACKOFF_S = 0.05
-Partition = tuple[str, int]
 VERSIONS = {0: 9, 1: 11, 2: 5, 3: 9}
 
 
@@ -28,11 +28,11 @@ class LostError(Exception):
 class History:
     """The responses that clients received."""
 
-    acknowledged: dict[Partition, dict[int, bytes]] = field(default_factory=dict)
+    acknowledged: dict[TopicPartition, dict[int, bytes]] = field(default_factory=dict)
     """By partition, offset -> value, of writes with acks=all."""
     refused: int = 0
     unknown: int = 0
-    read: dict[Partition, dict[int, bytes]] = field(default_factory=dict)
+    read: dict[TopicPartition, dict[int, bytes]] = field(default_factory=dict)
     writes: int = 0
     count: int = 0
     """Of acknowledged records."""
@@ -99,8 +99,8 @@ class Client:
         self._bootstrap = bootstrap
         self.connection = Connection(network, self.owner)
         self._brokers: dict[int, tuple[str, int]] = {}
-        self._leaders: dict[Partition, int] = {}
-        self.epochs: dict[Partition, int] = {}
+        self._leaders: dict[TopicPartition, int] = {}
+        self.epochs: dict[TopicPartition, int] = {}
         self.stopped = False
 
     def record(self, number: int, value: bytes) -> Record:
@@ -124,7 +124,7 @@ class Client:
                 if partition.leader_epoch >= self.epochs.get(key, -1):  # older metadata is stale (KIP-320)
                     self._leaders[key], self.epochs[key] = partition.leader_id, partition.leader_epoch
 
-    async def leader(self, partition: Partition) -> tuple[str, int]:
+    async def leader(self, partition: TopicPartition) -> tuple[str, int]:
         while True:
             found = self._brokers.get(self._leaders.get(partition, -1))
             if found is not None:
@@ -132,23 +132,23 @@ class Client:
             await asyncio.sleep(BACKOFF_S)
             await self.refresh(partition[0])
 
-    async def ask(self, partition: Partition, request: Any, version: int | None = None) -> Any:
+    async def ask(self, partition: TopicPartition, request: Any, version: int | None = None) -> Any:
         """Send a request to the leader. Raises LostError."""
         return await self.connection.ask(await self.leader(partition), request, version)
 
-    def forget(self, partition: Partition) -> None:
+    def forget(self, partition: TopicPartition) -> None:
         self._leaders.pop(partition, None)
 
 
 class Producer(Client):
     """Produces unique values one after the other with acks=all. A write with an unknown outcome is not repeated."""
 
-    async def run(self, partitions: list[Partition], pause_s: float) -> None:
+    async def run(self, partitions: list[TopicPartition], pause_s: float) -> None:
         while not self.stopped:
             await self.write(self.random.choice(partitions))
             await asyncio.sleep(self.random.random() * pause_s)
 
-    async def write(self, partition: Partition) -> bool:
+    async def write(self, partition: TopicPartition) -> bool:
         """One batch; returns whether it was acknowledged."""
         values = []
         for _ in range(self.random.randint(1, 2)):
@@ -190,7 +190,7 @@ class Producer(Client):
 class Consumer(Client):
     """Reads a partition again and again; fails when it finds another record at an offset that it has read (R6)."""
 
-    async def run(self, partition: Partition) -> None:
+    async def run(self, partition: TopicPartition) -> None:
         position = 0
         seen = self.history.read.setdefault(partition, {})
         while not self.stopped:

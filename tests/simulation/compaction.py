@@ -25,10 +25,11 @@ from odradek.protocol import messages as m
 from odradek.protocol.batch import Record, read_header
 from odradek.protocol.errors import KafkaError
 from odradek.protocol.offset_map import ENTRY_BYTES
+from odradek.protocol.topic_partition import TopicPartition
 from odradek.storage.compaction import Cleaned, CleanRequest, clean
 from odradek.storage.log import Log
 from tests.simulation.classic_groups import ClassicMember
-from tests.simulation.clients import BACKOFF_S, Client, LostError, Partition
+from tests.simulation.clients import BACKOFF_S, Client, LostError
 from tests.simulation.committed import VALUE, Transaction, records_of, value_of
 from tests.simulation.compaction_monitor import CompactionMonitor
 from tests.simulation.disk_faults import DISK_FAULTS
@@ -294,7 +295,7 @@ class CompactionSimulation(Simulation):
             if any(given_up.values()) and not process.disk.plan.failed:
                 raise ViolationError(f"L1: broker {process.broker_id} no longer compacts {given_up}")
 
-    def _due(self, partition: Partition) -> set[int]:
+    def _due(self, partition: TopicPartition) -> set[int]:
         """The tombstones that there are, and the markers of transactions of which no data is left on any replica."""
         committed = self.monitor.known[partition].committed
         logs = [replica.log for _, replica in self.monitor._replicas(partition)]
@@ -313,7 +314,7 @@ class CompactionSimulation(Simulation):
         }
         return tombstones | markers
 
-    def _is_compacted(self, partition: Partition, end: int, due: set[int]) -> bool:
+    def _is_compacted(self, partition: TopicPartition, end: int, due: set[int]) -> bool:
         """Whether all replicas have compacted everything below `end`, and have removed everything that was due."""
         return all(
             replica.log.cleaned_to >= end and due.isdisjoint(self.monitor.copies[process.broker_id, partition].present)
@@ -379,7 +380,7 @@ class MapReader(Client):
 
     maps = 0
 
-    async def run(self, partition: Partition, monitor: CompactionMonitor, pause_s: float) -> None:
+    async def run(self, partition: TopicPartition, monitor: CompactionMonitor, pause_s: float) -> None:
         loop = asyncio.get_running_loop()
         while not self.stopped:
             await self.leader(partition)
@@ -399,7 +400,12 @@ class MapReader(Client):
             await asyncio.sleep(self.random.random() * 0.5)
 
     async def _read(
-        self, partition: Partition, epoch: int, monitor: CompactionMonitor, found: dict[bytes, bytes], pause_s: float
+        self,
+        partition: TopicPartition,
+        epoch: int,
+        monitor: CompactionMonitor,
+        found: dict[bytes, bytes],
+        pause_s: float,
     ) -> int | None:
         """The last stable offset up to which the consumer read; None where it could not go on."""
         position = 0
@@ -425,7 +431,7 @@ class MapReader(Client):
 
     def _take(
         self,
-        partition: Partition,
+        partition: TopicPartition,
         data: bytes,
         aborted: list[tuple[int, int]],
         position: int,

@@ -23,10 +23,11 @@ from unittest import mock
 from odradek.broker.registry import znodes
 from odradek.broker.replication.partition import Replica
 from odradek.broker.replication.state.partition import Role
+from odradek.protocol.topic_partition import TopicPartition
 from odradek.storage.compaction import Cleaned
 from odradek.storage.log import Log
 from tests.simulation.committed import Committed, WrittenBatch, records_of
-from tests.simulation.monitor import Batch, Monitor, Partition, ViolationError, prefix
+from tests.simulation.monitor import Batch, Monitor, ViolationError, prefix
 from tests.storage.r13 import Written, batches_in, check_compacted_files
 
 LAST_SEQUENCE = 2**31 - 1
@@ -84,13 +85,13 @@ class CompactionMonitor(Monitor):
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self.known = {partition: Partitions() for partition in self.partitions}
-        self.copies: dict[tuple[int, Partition], Copy] = {}
+        self.copies: dict[tuple[int, TopicPartition], Copy] = {}
         self.retention_s = 0.0
         """delete.retention.ms, less the largest difference between clocks."""
         self.now_s: Callable[[], float] = lambda: 0.0
         self.swaps = self.tombstones = self.markers = 0
         self._passes_under_way: dict[str, tuple[float, int]] = {}
-        self._unchecked: dict[tuple[int, Partition], bool] = {}
+        self._unchecked: dict[tuple[int, TopicPartition], bool] = {}
         self._follows = False
 
     # ---- listening
@@ -173,7 +174,7 @@ class CompactionMonitor(Monitor):
             self._grown(key, copy, log)
         self._dirty = self._logs_dirty = True
 
-    def _grown(self, key: tuple[int, Partition], copy: Copy, log: Log) -> None:
+    def _grown(self, key: tuple[int, TopicPartition], copy: Copy, log: Log) -> None:
         known, shadow = self.known[key[1]], self.shadows[key]
         last = known.written[shadow[-1].first, shadow[-1].epoch] if shadow else None
         for each in _batches(log, copy.end):
@@ -195,7 +196,7 @@ class CompactionMonitor(Monitor):
         copy.end = log.end_offset
         self._unchecked.setdefault(key, False)
 
-    def _recognized(self, key: tuple[int, Partition], each: Written) -> tuple[WrittenBatch, frozenset[int]]:
+    def _recognized(self, key: tuple[int, TopicPartition], each: Written) -> tuple[WrittenBatch, frozenset[int]]:
         """A batch as it was written, and the offsets that it still has; the remaining records must be unchanged."""
         known, header = self.known[key[1]], each.header
         if each.data in known.looks:
@@ -254,13 +255,13 @@ class CompactionMonitor(Monitor):
 
     # ---- looking
 
-    def _check(self, partition: Partition) -> None:
+    def _check(self, partition: TopicPartition) -> None:
         super()._check(partition)
         self._commit(partition)
         for key in [key for key in self._unchecked if key[1] == partition]:
             self._check_copy(key, whole=self._unchecked.pop(key))
 
-    def _commit(self, partition: Partition) -> None:
+    def _commit(self, partition: TopicPartition) -> None:
         known = self.known[partition]
         for process, replica in self._replicas(partition):
             if replica.machine.high_watermark <= known.committed.end or replica.machine.role is not Role.LEADER:
@@ -275,7 +276,7 @@ class CompactionMonitor(Monitor):
                     raise ViolationError(f"R1: {written.header} of {partition} is committed, but not what came before")
                 known.committed.take(written)
 
-    def _check_copy(self, key: tuple[int, Partition], *, whole: bool) -> None:
+    def _check_copy(self, key: tuple[int, TopicPartition], *, whole: bool) -> None:
         broker_id, partition = key
         copy, known, shadow = self.copies[key], self.known[partition], self.shadows[key]
         copy.agreed = self._agreed(known.committed, shadow)
@@ -307,7 +308,7 @@ class CompactionMonitor(Monitor):
         count = bisect_left(range(most), True, key=differs)
         return shadow[count - 1].last + 1 if count else 0
 
-    def _explain(self, key: tuple[int, Partition], copy: Copy, offset: int) -> None:
+    def _explain(self, key: tuple[int, TopicPartition], copy: Copy, offset: int) -> None:
         """A committed record is missing: whether compaction was allowed to remove it."""
         committed = self.known[key[1]].committed
         transaction = committed.markers.get(offset)
@@ -328,7 +329,7 @@ class CompactionMonitor(Monitor):
             raise ViolationError(f"C1: broker {key[0]} lacks the latest value of {record.key!r}, {offset} of {key[1]}")
         self._is_dropped(key[1], offset)
 
-    def _is_dropped(self, partition: Partition, offset: int) -> None:
+    def _is_dropped(self, partition: TopicPartition, offset: int) -> None:
         """A tombstone or a marker is missing: whether no replica needed it, and delete.retention.ms had passed."""
         known = self.known[partition]
         if offset in known.dropped:
@@ -352,7 +353,7 @@ class CompactionMonitor(Monitor):
                 )
             )
 
-    def _check_dropped(self, key: tuple[int, Partition], copy: Copy, offset: int) -> None:
+    def _check_dropped(self, key: tuple[int, TopicPartition], copy: Copy, offset: int) -> None:
         """The records that a removed tombstone or marker covered: no replica may have them still, or again."""
         committed = self.known[key[1]].committed
         transaction = committed.markers.get(offset)
@@ -370,7 +371,7 @@ class CompactionMonitor(Monitor):
                 "covered"
             )
 
-    def _check_producers(self, key: tuple[int, Partition], copy: Copy, log: Log) -> None:
+    def _check_producers(self, key: tuple[int, TopicPartition], copy: Copy, log: Log) -> None:
         for producer_id, end in self.known[key[1]].committed.producers.items():
             if end.offset >= copy.agreed or end.epoch < self.known[key[1]].epochs[producer_id]:
                 continue
@@ -383,7 +384,7 @@ class CompactionMonitor(Monitor):
                     f"in {key[1]}, and {end.last_sequence} is"
                 )
 
-    def _check_claim(self, key: tuple[int, Partition], copy: Copy, log: Log) -> None:
+    def _check_claim(self, key: tuple[int, TopicPartition], copy: Copy, log: Log) -> None:
         committed = self.known[key[1]].committed
         if log.cleaned_to > log.end_offset:
             raise ViolationError(f"C1: {key} is compacted up to {log.cleaned_to}, and ends at {log.end_offset}")
@@ -399,7 +400,7 @@ class CompactionMonitor(Monitor):
                     f"still, although there is {later}"
                 )
 
-    def _check_aborted(self, key: tuple[int, Partition], copy: Copy, log: Log) -> None:
+    def _check_aborted(self, key: tuple[int, TopicPartition], copy: Copy, log: Log) -> None:
         """A consumer that reads data of an aborted transaction must be able to detect that it was aborted."""
         for transaction in self.known[key[1]].committed.markers.values():
             left = copy.left_of(transaction.offsets)
@@ -411,7 +412,7 @@ class CompactionMonitor(Monitor):
                     f"T2: broker {key[0]} has lost the information that {left} of {key[1]} were aborted"
                 )
 
-    def _assigned(self, partition: Partition) -> tuple[int, ...]:
+    def _assigned(self, partition: TopicPartition) -> tuple[int, ...]:
         data, _ = self.ensemble.tree.get(znodes.topic_path(partition[0]))
         return znodes.TopicAssignment.decode(data).partitions[partition[1]].replicas
 

@@ -17,6 +17,7 @@ from odradek.broker.registry.interface import ANY_VERSION, Check, Create, NoNode
 from odradek.broker.replication.partition import Replica
 from odradek.broker.replication.state.partition import PartitionMachine, Role
 from odradek.protocol.batch import Header
+from odradek.protocol.topic_partition import TopicPartition
 from odradek.storage.log import Log
 from tests.simulation.clients import History
 from tests.simulation.disk_faults import check_recovered
@@ -24,7 +25,6 @@ from tests.simulation.processes import Process
 from tests.simulation.registry import SimulatedEnsemble
 from tests.simulation.waiting import WaitMonitor
 
-Partition = tuple[str, int]
 LOG_CHANGES = ("append", "append_replicated", "truncate_to", "truncate_fully")
 MACHINE_CHANGES = (
     "__init__",
@@ -70,20 +70,20 @@ class State(NamedTuple):
 class Monitor:
     """Watches over one simulation."""
 
-    def __init__(self, processes: list[Process], ensemble: SimulatedEnsemble, partitions: list[Partition]) -> None:
+    def __init__(self, processes: list[Process], ensemble: SimulatedEnsemble, partitions: list[TopicPartition]) -> None:
         self.processes, self.ensemble, self.partitions = processes, ensemble, partitions
         self.history: History | None = None
         self.true_high_watermark = dict.fromkeys(partitions, 0)
-        self.shadows: dict[tuple[int, Partition], list[Batch]] = {}
+        self.shadows: dict[tuple[int, TopicPartition], list[Batch]] = {}
         self.checks = 0
         self.waits = WaitMonitor(processes)
         self._dirty = self._logs_dirty = self._touched = True
-        self._seen: dict[tuple[int, Partition], tuple[Any, ...]] = {}
-        self._epochs: dict[tuple[int, int, Partition], int] = {}
-        self._states: dict[Partition, State | None] = {}
-        self._registry_epochs: dict[Partition, int] = {}
+        self._seen: dict[tuple[int, TopicPartition], tuple[Any, ...]] = {}
+        self._epochs: dict[tuple[int, int, TopicPartition], int] = {}
+        self._states: dict[TopicPartition, State | None] = {}
+        self._registry_epochs: dict[TopicPartition, int] = {}
         self._controller_epoch = 0
-        self._writers: dict[tuple[Partition, int], tuple[int, int]] = {}
+        self._writers: dict[tuple[TopicPartition, int], tuple[int, int]] = {}
         self._acknowledged = 0
         ensemble.on_write = self._written
 
@@ -169,7 +169,7 @@ class Monitor:
         """The shadow of a log that has to be read from its start."""
         return read_batches(log)
 
-    def _truncated(self, broker_id: int, partition: Partition, log: Log) -> None:
+    def _truncated(self, broker_id: int, partition: TopicPartition, log: Log) -> None:
         state = self._state(partition)
         if state is None or broker_id not in state.isr or self._is_new(broker_id, state):
             return
@@ -208,7 +208,7 @@ class Monitor:
             if isinstance(operation, Set) and operation.version == ANY_VERSION:
                 raise ViolationError(f"Z1: {path} was written without a version")
 
-    def _state(self, partition: Partition) -> State | None:
+    def _state(self, partition: TopicPartition) -> State | None:
         if partition not in self._states:
             try:
                 data, stat = self.ensemble.tree.get(znodes.partition_state_path(*partition))
@@ -276,14 +276,14 @@ class Monitor:
                     self._seen[key] = now
                     self._dirty = True
 
-    def _replicas(self, partition: Partition) -> list[tuple[Process, Replica]]:
+    def _replicas(self, partition: TopicPartition) -> list[tuple[Process, Replica]]:
         return [
             (process, replica)
             for process in self.processes
             if process.broker is not None and (replica := process.broker.replicas.get(*partition)) is not None
         ]
 
-    def _check(self, partition: Partition) -> None:
+    def _check(self, partition: TopicPartition) -> None:
         state = self._state(partition)
         if state is None:
             return
@@ -316,7 +316,7 @@ class Monitor:
         if self._logs_dirty:
             self._check_matching(partition, [process.broker_id for process, _ in replicas])
 
-    def _check_machine(self, process: Process, replica: Replica, partition: Partition) -> None:
+    def _check_machine(self, process: Process, replica: Replica, partition: TopicPartition) -> None:
         machine = replica.machine
         key = (process.broker_id, process.incarnation, partition)
         if machine.leader_epoch < self._epochs.get(key, -1):
@@ -331,7 +331,7 @@ class Monitor:
                     f"{replica.log.epochs.epoch_at(batch.first)}, it is of {batch.epoch}"
                 )
 
-    def _check_acknowledged(self, partition: Partition) -> None:
+    def _check_acknowledged(self, partition: TopicPartition) -> None:
         if self.history is None:
             return
         acknowledged = self.history.acknowledged.get(partition)
@@ -345,7 +345,7 @@ class Monitor:
         self,
         process: Process,
         replica: Replica,
-        partition: Partition,
+        partition: TopicPartition,
         state: State,
         members: dict[int, Replica],
     ) -> None:
@@ -375,7 +375,7 @@ class Monitor:
                 if offset >= replica.log.end_offset:
                     raise ViolationError(f"R2: {offset} of {partition} was acknowledged and is gone")
 
-    def _check_matching(self, partition: Partition, brokers: list[int]) -> None:
+    def _check_matching(self, partition: TopicPartition, brokers: list[int]) -> None:
         """R5: where two logs have the same offset of the same epoch, they have the same below."""
         logs = [(broker_id, self.shadows.get((broker_id, partition), [])) for broker_id in brokers]
         for index, (one_id, one) in enumerate(logs):

@@ -20,7 +20,8 @@ from typing import Any, Final
 from odradek.protocol import messages as m
 from odradek.protocol.batch import build, read_header, records
 from odradek.protocol.errors import ErrorCode
-from tests.simulation.clients import BACKOFF_S, Client, LostError, Partition
+from odradek.protocol.topic_partition import TopicPartition
+from tests.simulation.clients import BACKOFF_S, Client, LostError
 from tests.simulation.verdict import Fate, Transaction, TransactionHistory, batches
 
 GROUP_KEY: Final = 0
@@ -74,8 +75,8 @@ class Instance:
     """Whether a later one has begun, so that this one is a zombie."""
     doubtful: bool = False
     """Whether there is a batch with an unknown outcome."""
-    sequences: dict[Partition, int] = field(default_factory=dict)
-    added: set[Partition | str] = field(default_factory=set)
+    sequences: dict[TopicPartition, int] = field(default_factory=dict)
+    added: set[TopicPartition | str] = field(default_factory=set)
 
 
 class TransactionalProducer(Client):
@@ -91,7 +92,7 @@ class TransactionalProducer(Client):
         self._count = 0
         history.groups[self.group] = []
 
-    async def run(self, partitions: list[Partition], spawn: Callable[[Any], None]) -> None:
+    async def run(self, partitions: list[TopicPartition], spawn: Callable[[Any], None]) -> None:
         """Until stopped. `spawn` starts a task for work beside this."""
         instance: Instance | None = None
         zombies: list[Instance] = []
@@ -134,7 +135,7 @@ class TransactionalProducer(Client):
         answer = await self._insist(TRANSACTION_KEY, self._id, request, 4, lambda each: [each.error_code])
         return None if answer is None else Instance(answer.producer_id, answer.producer_epoch)
 
-    async def _work(self, instance: Instance, transaction: Transaction, partitions: list[Partition]) -> bool:
+    async def _work(self, instance: Instance, transaction: Transaction, partitions: list[TopicPartition]) -> bool:
         """Some writes; returns whether to commit them."""
         for _ in range(self.random.randint(1, 4)):
             if self.random.random() < 0.1:
@@ -149,7 +150,7 @@ class TransactionalProducer(Client):
                 return False
         return self.random.random() < 0.8
 
-    async def _write(self, instance: Instance, transaction: Transaction, partition: Partition) -> bool:
+    async def _write(self, instance: Instance, transaction: Transaction, partition: TopicPartition) -> bool:
         if not self._newest and partition not in instance.added:
             topic = m.AddPartitionsToTxnRequest.AddPartitionsToTxnTopic(name=partition[0], partitions=[partition[1]])
             request = m.AddPartitionsToTxnRequest(
@@ -203,7 +204,7 @@ class TransactionalProducer(Client):
                 return False
         return False
 
-    async def _produce(self, partition: Partition, request: Any) -> tuple[ErrorCode, int]:
+    async def _produce(self, partition: TopicPartition, request: Any) -> tuple[ErrorCode, int]:
         try:
             answer = (await self.ask(partition, request, 12 if self._newest else 11)).responses[0]
         except LostError:
@@ -291,7 +292,7 @@ class TransactionalProducer(Client):
             instance.producer_id, instance.epoch = answer.producer_id, answer.producer_epoch
             instance.sequences.clear()
 
-    async def _haunt(self, instance: Instance, transaction: Transaction, partitions: list[Partition]) -> None:
+    async def _haunt(self, instance: Instance, transaction: Transaction, partitions: list[TopicPartition]) -> None:
         """A zombie writes and commits, perhaps after its successor has begun; only then does it have to fail."""
         await asyncio.sleep(self.random.random() * 2)
         with contextlib.suppress(OverError):
@@ -396,9 +397,9 @@ def _fetched_codes(answer: Any) -> list[int]:
 class IdempotentProducer(Client):
     """Writes with sequences, and sends a batch with an unknown outcome again until it has a response (P1)."""
 
-    async def run(self, partitions: list[Partition], pause_s: float) -> None:
+    async def run(self, partitions: list[TopicPartition], pause_s: float) -> None:
         producer_id = None
-        sequences: dict[Partition, int] = {}
+        sequences: dict[TopicPartition, int] = {}
         count = 0
         while not self.stopped:
             await asyncio.sleep(self.random.random() * pause_s)
@@ -422,7 +423,7 @@ class IdempotentProducer(Client):
             return None
         return None if answer.error_code else answer.producer_id
 
-    async def _write(self, partition: Partition, producer_id: int, sequence: int, value: bytes) -> bool:
+    async def _write(self, partition: TopicPartition, producer_id: int, sequence: int, value: bytes) -> bool:
         batch = build([self.record(0, value)], producer_id=producer_id, producer_epoch=0, base_sequence=sequence)
         data = m.ProduceRequest.PartitionProduceData(index=partition[1], records=batch)
         topic = m.ProduceRequest.TopicProduceData(name=partition[0], partition_data=[data])
@@ -450,7 +451,7 @@ class IdempotentProducer(Client):
 class CommittedReader(Client):
     """Reads only committed records, again and again from the start, and fails when they change."""
 
-    async def run(self, partition: Partition, history: TransactionHistory) -> None:
+    async def run(self, partition: TopicPartition, history: TransactionHistory) -> None:
         seen = history.read.setdefault(partition, {})
         position = 0
         while not self.stopped:

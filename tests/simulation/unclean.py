@@ -12,16 +12,16 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from odradek.broker.registry.interface import Operation
+from odradek.protocol.topic_partition import TopicPartition
 from odradek.storage.log import Log
 from tests.simulation.committed import Committed
 from tests.simulation.compaction_monitor import CompactionMonitor, Pass
-from tests.simulation.monitor import Partition
 
 
 class Forgiven(NamedTuple):
     """The loss of one unclean election: from which offset on, how many batches, how many acknowledged records."""
 
-    partition: Partition
+    partition: TopicPartition
     leader: int
     offset: int
     batches: int
@@ -40,7 +40,7 @@ class UncleanMonitor(CompactionMonitor):
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self.forgiven: list[Forgiven] = []
-        self._members: dict[Partition, tuple[int, ...]] = {}
+        self._members: dict[TopicPartition, tuple[int, ...]] = {}
 
     def _written(self, session_id: int, operations: Sequence[Operation], committed: Any) -> None:
         super()._written(session_id, operations, committed)
@@ -53,7 +53,7 @@ class UncleanMonitor(CompactionMonitor):
             if state.leader >= 0 and state.leader not in before:
                 self._forgive(partition, state.leader)
 
-    def _forgive(self, partition: Partition, leader: int) -> None:
+    def _forgive(self, partition: TopicPartition, leader: int) -> None:
         known = self.known[partition]
         end = self._agreed(known.committed, self.shadows.get((leader, partition), []))
         for (broker_id, where), copy in self.copies.items():
@@ -76,7 +76,7 @@ class UncleanMonitor(CompactionMonitor):
         batches = len(before.batches) - len(known.committed.batches)
         self.forgiven.append(Forgiven(partition, leader, end, batches, len(gone)))
 
-    def _check_claim(self, key: tuple[int, Partition], copy: Any, log: Log) -> None:
+    def _check_claim(self, key: tuple[int, TopicPartition], copy: Any, log: Log) -> None:
         """A log may report a compacted end above its end offset, as Kafka's does after a truncation, until it is longer
         than that; from then on the compacted end is invalid.
         """

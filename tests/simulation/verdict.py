@@ -9,7 +9,7 @@ from math import inf
 from typing import Final
 
 from odradek.protocol.batch import read_header, records
-from tests.simulation.clients import Partition
+from odradek.protocol.topic_partition import TopicPartition
 
 COMMIT: Final = 1
 COLONS: Final = 3
@@ -32,7 +32,7 @@ class Transaction:
     name: str
     fate: Fate = Fate.ABORTED
     """No request to commit was sent: the transaction can only be aborted."""
-    values: dict[Partition, dict[bytes, int | None]] = field(default_factory=dict)
+    values: dict[TopicPartition, dict[bytes, int | None]] = field(default_factory=dict)
     """With the offset of the acknowledgement."""
     offset: int | None = None
     """Offsets of the group, acknowledged in this transaction."""
@@ -45,7 +45,7 @@ class TransactionHistory:
     """All transactions, and the records that consumers of committed records received."""
 
     transactions: dict[str, Transaction] = field(default_factory=dict)
-    read: dict[Partition, dict[int, bytes]] = field(default_factory=dict)
+    read: dict[TopicPartition, dict[int, bytes]] = field(default_factory=dict)
     groups: dict[str, list[Transaction]] = field(default_factory=dict)
     """The transactions that committed offsets of a group, in order."""
     deletions: dict[str, list[float]] = field(default_factory=dict)
@@ -81,10 +81,10 @@ class Verdict:
 
     def __init__(self, history: TransactionHistory) -> None:
         self._history = history
-        self._fates: dict[str, dict[bool, Partition]] = {}
-        self._committed: dict[Partition, dict[bytes, int]] = {}
+        self._fates: dict[str, dict[bool, TopicPartition]] = {}
+        self._committed: dict[TopicPartition, dict[bytes, int]] = {}
 
-    def read(self, partition: Partition, data: bytes) -> None:
+    def read(self, partition: TopicPartition, data: bytes) -> None:
         """One partition's whole log. Raises AssertionError."""
         batches_seen: set[tuple[int, int, int]] = set()
         epochs: dict[int, int] = {}
@@ -112,7 +112,7 @@ class Verdict:
         assert not running, f"L1: {partition} has transactions of {list(running)} that no marker has ended"
 
     def _decide(
-        self, partition: Partition, values: list[tuple[bytes, int]], key: bytes, committed: dict[bytes, int]
+        self, partition: TopicPartition, values: list[tuple[bytes, int]], key: bytes, committed: dict[bytes, int]
     ) -> None:
         commits = int.from_bytes(key[2:4], "big") == COMMIT
         names = {value.rpartition(b":")[0].rpartition(b":")[0].decode() for value, _ in values}

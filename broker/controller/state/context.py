@@ -10,11 +10,10 @@ from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 from odradek.broker.registry.znodes import BrokerRegistration, PartitionState, Replicas
+from odradek.protocol.topic_partition import TopicPartition
 
 NO_LEADER: Final = -1
 LEADER_DURING_DELETE: Final = -2
-Partition = tuple[str, int]
-"""Topic and index."""
 
 
 class LiveBroker(NamedTuple):
@@ -57,15 +56,15 @@ class Context:
         """Brokers in a controlled shutdown: they are live, and are not elected."""
         self.topic_ids: dict[str, bytes] = {}
         self.assignments: dict[str, dict[int, Replicas]] = {}
-        self.states: dict[Partition, KnownState] = {}
+        self.states: dict[TopicPartition, KnownState] = {}
         self.deleting: dict[str, None] = {}
         """Topics that are to be deleted."""
-        self.offline_replicas: dict[int, dict[Partition, None]] = {}
+        self.offline_replicas: dict[int, dict[TopicPartition, None]] = {}
         """By broker, the replicas whose disk has failed."""
 
     # ---- brokers
 
-    def can_lead(self, partition: Partition) -> list[int]:
+    def can_lead(self, partition: TopicPartition) -> list[int]:
         """Live brokers whose replica of the partition can be made leader."""
         return [
             each
@@ -73,23 +72,23 @@ class Context:
             if each not in self.leaving and partition not in self.offline_replicas.get(each, {})
         ]
 
-    def is_online(self, broker_id: int, partition: Partition) -> bool:
+    def is_online(self, broker_id: int, partition: TopicPartition) -> bool:
         """Whether the broker is live and its disk for this partition works. A leaving broker still counts as live."""
         return broker_id in self.brokers and partition not in self.offline_replicas.get(broker_id, {})
 
     # ---- partitions
 
-    def partitions(self) -> Iterator[Partition]:
+    def partitions(self) -> Iterator[TopicPartition]:
         """All partitions of all topics."""
         for topic, assignment in self.assignments.items():
             for index in assignment:
                 yield topic, index
 
-    def replicas(self, partition: Partition) -> Replicas | None:
+    def replicas(self, partition: TopicPartition) -> Replicas | None:
         """The assignment of a partition, None where the context has none."""
         return self.assignments.get(partition[0], {}).get(partition[1])
 
-    def on_brokers(self, brokers: Iterable[int]) -> list[Partition]:
+    def on_brokers(self, brokers: Iterable[int]) -> list[TopicPartition]:
         """The partitions that have a replica on one of these brokers."""
         wanted = frozenset(brokers)
         return [
@@ -99,21 +98,21 @@ class Context:
             if not wanted.isdisjoint(replicas.replicas)
         ]
 
-    def led_by(self, broker_id: int) -> list[Partition]:
+    def led_by(self, broker_id: int) -> list[TopicPartition]:
         """The partitions that a broker leads."""
         return [partition for partition, known in self.states.items() if known.state.leader == broker_id]
 
-    def is_leaderless(self, partition: Partition) -> bool:
+    def is_leaderless(self, partition: TopicPartition) -> bool:
         """Whether the partition has no leader, or one that cannot serve it."""
         known = self.states.get(partition)
         return known is None or not self.is_online(known.state.leader, partition)
 
-    def is_reassigning(self, partition: Partition) -> bool:
+    def is_reassigning(self, partition: TopicPartition) -> bool:
         """Whether replicas are being added or removed."""
         replicas = self.replicas(partition)
         return replicas is not None and bool(replicas.adding or replicas.removing)
 
-    def bounced(self, partition: Partition) -> list[int]:
+    def bounced(self, partition: TopicPartition) -> list[int]:
         """Leader and ISR members that have restarted since the partition's state was written: they may have lost
         records that were not synced.
         """

@@ -11,10 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from odradek.broker.controller.state.context import LEADER_DURING_DELETE, Context, Partition
+from odradek.broker.controller.state.context import LEADER_DURING_DELETE, Context
 from odradek.broker.controller.state.steps import Send
 from odradek.broker.registry.znodes import Endpoint
 from odradek.protocol import messages as m
+from odradek.protocol.topic_partition import TopicPartition
 
 UNKNOWN_TYPE: Final = 0
 INCREMENTAL: Final = 1
@@ -33,14 +34,14 @@ class ControlRequestBatch:
         self._broker_id = broker_id
         self._listener = listener
         self._context = context
-        self._replica_manager: dict[int, dict[Partition, bool]] = {}
+        self._replica_manager: dict[int, dict[TopicPartition, bool]] = {}
         self._full: dict[int, None] = {}
-        self._stops: dict[int, dict[Partition, bool]] = {}
-        self._metadata: dict[int, dict[Partition, None]] = {}
+        self._stops: dict[int, dict[TopicPartition, bool]] = {}
+        self._metadata: dict[int, dict[TopicPartition, None]] = {}
 
     # ---- gathering
 
-    def lead_or_follow(self, brokers: Iterable[int], partition: Partition, *, is_new: bool = False) -> None:
+    def lead_or_follow(self, brokers: Iterable[int], partition: TopicPartition, *, is_new: bool = False) -> None:
         """Send the partition's state to these brokers, as far as they are live, and its metadata to every broker."""
         for broker_id in brokers:
             if broker_id in self._context.brokers:
@@ -53,16 +54,16 @@ class ControlRequestBatch:
         self._full[broker_id] = None
         self._replica_manager.setdefault(broker_id, {})
 
-    def stop(self, broker_id: int, partition: Partition, *, delete: bool) -> None:
+    def stop(self, broker_id: int, partition: TopicPartition, *, delete: bool) -> None:
         """Send a broker a request to stop a replica, and with `delete` to delete it."""
         if broker_id in self._context.brokers:
             self._stops.setdefault(broker_id, {})[partition] = delete
 
-    def tell_all(self, partitions: Iterable[Partition]) -> None:
+    def tell_all(self, partitions: Iterable[TopicPartition]) -> None:
         """Send every broker the metadata of these partitions, and of the live brokers."""
         self.tell(self._context.brokers, partitions)
 
-    def tell(self, brokers: Iterable[int], partitions: Iterable[Partition]) -> None:
+    def tell(self, brokers: Iterable[int], partitions: Iterable[TopicPartition]) -> None:
         """Send these brokers the metadata of these partitions, and of the live brokers."""
         known = list(partitions)
         for broker_id in brokers:
@@ -97,7 +98,7 @@ class ControlRequestBatch:
         self.clear()
         return sends
 
-    def _leader_and_isr(self, broker_id: int, partitions: dict[Partition, bool]) -> m.LeaderAndIsrRequest:
+    def _leader_and_isr(self, broker_id: int, partitions: dict[TopicPartition, bool]) -> m.LeaderAndIsrRequest:
         context = self._context
         topics: dict[str, m.LeaderAndIsrRequest.LeaderAndIsrTopicState] = {}
         leaders: dict[int, None] = {}
@@ -170,7 +171,7 @@ class ControlRequestBatch:
     def _update_metadata(
         self,
         broker_id: int,
-        partitions: list[Partition],
+        partitions: list[TopicPartition],
         brokers: list[m.UpdateMetadataRequest.UpdateMetadataBroker],
     ) -> m.UpdateMetadataRequest:
         context = self._context
@@ -210,7 +211,7 @@ class ControlRequestBatch:
             offline_replicas=[each for each in replicas.replicas if not context.is_online(each, (topic, index))],
         )
 
-    def _stop_replica(self, broker_id: int, partitions: dict[Partition, bool]) -> m.StopReplicaRequest:
+    def _stop_replica(self, broker_id: int, partitions: dict[TopicPartition, bool]) -> m.StopReplicaRequest:
         context = self._context
         topics: dict[str, m.StopReplicaRequest.StopReplicaTopicState] = {}
         for (topic, index), delete in partitions.items():

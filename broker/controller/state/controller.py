@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple
 
-from odradek.broker.controller.state.context import NO_LEADER, Context, KnownState, LiveBroker, Partition
+from odradek.broker.controller.state.context import NO_LEADER, Context, KnownState, LiveBroker
 from odradek.broker.controller.state.control_requests import ControlRequestBatch
 from odradek.broker.controller.state.partitions import Partitions
 from odradek.broker.controller.state.reassignment import Reassignments
@@ -28,6 +28,7 @@ from odradek.broker.registry.interface import Delete, NoNodeError, RegistryError
 from odradek.broker.registry.znodes import BrokerRegistration, Replicas, TopicAssignment, ZnodeError
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.topic_partition import TopicPartition
 
 UNCLEAN_PROPERTY: Final = "unclean.leader.election.enable"
 NO_TOPIC_ID: Final = bytes(16)
@@ -92,7 +93,7 @@ class ControllerMachine:
         yield from self.elections_wished()
         yield from self._deletions.look()
 
-    def _assigned(self, partition: Partition) -> tuple[int, ...]:
+    def _assigned(self, partition: TopicPartition) -> tuple[int, ...]:
         replicas = self.context.replicas(partition)
         return replicas.replicas if replicas is not None else ()
 
@@ -151,7 +152,7 @@ class ControllerMachine:
         # A lost replica that was not in sync changes no state, but clients see in the metadata that it is offline.
         self._control_requests.tell_all(context.on_brokers([*gone, *moved]))
 
-    def _renew(self, partitions: Iterable[Partition], back: Sequence[int] = ()) -> Steps[None]:
+    def _renew(self, partitions: Iterable[TopicPartition], back: Sequence[int] = ()) -> Steps[None]:
         """Elect anew where brokers are back in another incarnation; `back` are those that this event detected."""
         kept = [each for each in partitions if each[0] not in self.context.deleting]
         yield from self._partitions.change(kept, self._partitions.renew(back))
@@ -173,7 +174,7 @@ class ControllerMachine:
         if self._deletions.retry_on(come):
             yield from self._deletions.go_on()
 
-    def _replace_lost(self, partitions: Iterable[Partition]) -> Steps[None]:
+    def _replace_lost(self, partitions: Iterable[TopicPartition]) -> Steps[None]:
         """Elect leaders where they are offline, and remove offline replicas from the ISRs."""
         context = self.context
         lost = [each for each in partitions if each[0] not in context.deleting]
@@ -223,7 +224,7 @@ class ControllerMachine:
         context.assignments[topic].update(new)
         yield from self._begin_missing([(topic, index) for index in new])
 
-    def _begin_missing(self, partitions: Iterable[Partition]) -> Steps[None]:
+    def _begin_missing(self, partitions: Iterable[TopicPartition]) -> Steps[None]:
         """Create the first state of partitions that have none."""
         topics: dict[str, list[int]] = {}
         for topic, index in partitions:
@@ -246,7 +247,7 @@ class ControllerMachine:
         """Handle ISRs that leaders with an older protocol wrote themselves."""
         notices = yield Children(znodes.ISR_CHANGES)
         paths = tuple(f"{znodes.ISR_CHANGES}/{each}" for each in notices)
-        changed: dict[Partition, None] = {}
+        changed: dict[TopicPartition, None] = {}
         for node in (yield Read(paths)):
             if node is not None:
                 try:
@@ -310,7 +311,7 @@ class ControllerMachine:
         names = {topic_id: name for name, topic_id in context.topic_ids.items()}
         present = yield from self._present_epochs(_members(request))
         response = m.AlterPartitionResponse()
-        changed: list[Partition] = []
+        changed: list[TopicPartition] = []
         for topic in request.topics:
             name = names.get(topic.topic_id) if by_id else topic.topic_name
             answer = m.AlterPartitionResponse.TopicData(topic_name=name or "", topic_id=topic.topic_id)
@@ -358,7 +359,7 @@ class ControllerMachine:
     def _alter(
         self,
         broker_id: int,
-        partition: Partition,
+        partition: TopicPartition,
         pending: m.AlterPartitionRequest.PartitionData,
         present: Mapping[int, int],
     ) -> Steps[KnownState]:
@@ -401,7 +402,7 @@ class ControllerMachine:
         context.states[partition] = known = KnownState(new, written.version, written.mzxid)
         return known
 
-    def controlled_shutdown(self, broker_id: int, broker_epoch: int) -> Steps[list[Partition]]:
+    def controlled_shutdown(self, broker_id: int, broker_epoch: int) -> Steps[list[TopicPartition]]:
         """Move leadership away from a broker that is about to stop. Returns the partitions that it still leads.
 
         Raises KafkaError with BROKER_NOT_AVAILABLE or STALE_BROKER_EPOCH.
@@ -423,10 +424,10 @@ class ControllerMachine:
 
     # ---- administrative requests
 
-    def elect_preferred(self, partitions: Iterable[Partition] | None) -> Steps[dict[Partition, ErrorCode]]:
+    def elect_preferred(self, partitions: Iterable[TopicPartition] | None) -> Steps[dict[TopicPartition, ErrorCode]]:
         """Elect the preferred leaders of these partitions, or of all."""
         context = self.context
-        results: dict[Partition, ErrorCode] = {}
+        results: dict[TopicPartition, ErrorCode] = {}
         wanted = []
         for partition in context.partitions() if partitions is None else partitions:
             replicas = context.replicas(partition)
@@ -445,10 +446,10 @@ class ControllerMachine:
             results[partition] = ErrorCode.NONE if elected else ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
         return results
 
-    def elect_unclean(self, partitions: Iterable[Partition] | None) -> Steps[dict[Partition, ErrorCode]]:
+    def elect_unclean(self, partitions: Iterable[TopicPartition] | None) -> Steps[dict[TopicPartition, ErrorCode]]:
         """Elect any live replica as leader of leaderless partitions; records that only others had are lost."""
         context = self.context
-        results: dict[Partition, ErrorCode] = {}
+        results: dict[TopicPartition, ErrorCode] = {}
         wanted = []
         for partition in context.partitions() if partitions is None else partitions:
             if context.replicas(partition) is None:
@@ -481,7 +482,7 @@ class ControllerMachine:
     def balance(self) -> Steps[None]:
         """Elect preferred leaders for brokers whose imbalance exceeds leader.imbalance.per.broker.percentage."""
         context = self.context
-        wanted: dict[int, list[Partition]] = {}
+        wanted: dict[int, list[TopicPartition]] = {}
         for partition in context.partitions():
             if partition[0] not in context.deleting:
                 wanted.setdefault(self._assigned(partition)[0], []).append(partition)
@@ -519,9 +520,11 @@ class ControllerMachine:
             yield from self._remove([znodes.REASSIGN_PARTITIONS])
             yield Watch(znodes.REASSIGN_PARTITIONS)
 
-    def reassign(self, wanted: Mapping[Partition, Sequence[int] | None]) -> Steps[dict[Partition, KafkaError | None]]:
+    def reassign(
+        self, wanted: Mapping[TopicPartition, Sequence[int] | None]
+    ) -> Steps[dict[TopicPartition, KafkaError | None]]:
         """Reassign partitions; None cancels a reassignment (KIP-455). Each succeeds or fails by itself."""
-        results: dict[Partition, KafkaError | None] = {}
+        results: dict[TopicPartition, KafkaError | None] = {}
         for partition, replicas in wanted.items():
             try:
                 yield from self._reassignments.begin(partition, replicas)
@@ -531,7 +534,7 @@ class ControllerMachine:
                 results[partition] = None
         return results
 
-    def reassignments(self) -> dict[Partition, Replicas]:
+    def reassignments(self) -> dict[TopicPartition, Replicas]:
         """The ongoing reassignments."""
         return self._reassignments.under_way()
 

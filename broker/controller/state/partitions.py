@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Final
 
 from odradek.broker.controller.state import election
-from odradek.broker.controller.state.context import NO_LEADER, Context, KnownState, Partition
+from odradek.broker.controller.state.context import NO_LEADER, Context, KnownState
 from odradek.broker.controller.state.control_requests import ControlRequestBatch
 from odradek.broker.controller.state.steps import ControllerMovedError, Read, Steps, Write
 from odradek.broker.registry import znodes
@@ -28,10 +28,11 @@ from odradek.broker.registry.interface import (
     Stat,
 )
 from odradek.broker.registry.znodes import PartitionState, Replicas
+from odradek.protocol.topic_partition import TopicPartition
 
 PARTITIONS_AT_A_TIME: Final = 200
 """The most partitions of one transaction, whose size ZooKeeper limits (jute.maxbuffer, 1 MiB)."""
-Decide = Callable[[Partition, PartitionState, Replicas], PartitionState | None]
+Decide = Callable[[TopicPartition, PartitionState, Replicas], PartitionState | None]
 """Returns the new state of a partition, or None where the state stays."""
 
 
@@ -61,7 +62,7 @@ class Partitions:
 
     # ---- reading
 
-    def read_states(self, partitions: Iterable[Partition]) -> Steps[None]:
+    def read_states(self, partitions: Iterable[TopicPartition]) -> Steps[None]:
         """Read the states of these partitions from the metadata store."""
         wanted = list(partitions)
         found = yield Read(tuple(znodes.partition_state_path(*each) for each in wanted))
@@ -77,7 +78,7 @@ class Partitions:
     def begin(self, topic: str, indexes: Iterable[int]) -> Steps[None]:
         """Elect the first leaders of new partitions; a partition without a live replica stays without a state."""
         context = self._context
-        ready: list[tuple[Partition, PartitionState]] = []
+        ready: list[tuple[TopicPartition, PartitionState]] = []
         for index in indexes:
             partition = (topic, index)
             replicas = context.assignments[topic][index].replicas
@@ -88,7 +89,7 @@ class Partitions:
         for start in range(0, len(ready), PARTITIONS_AT_A_TIME):
             yield from self._begin(topic, ready[start : start + PARTITIONS_AT_A_TIME])
 
-    def _begin(self, topic: str, ready: list[tuple[Partition, PartitionState]]) -> Steps[None]:
+    def _begin(self, topic: str, ready: list[tuple[TopicPartition, PartitionState]]) -> Steps[None]:
         paths = [znodes.partitions_path(topic), *(znodes.partition_path(*each) for each, _ in ready)]
         there = yield Read(tuple(paths))
         operations: list[Operation] = [
@@ -109,19 +110,21 @@ class Partitions:
         for partition, _ in ready:
             self._control_requests.lead_or_follow(self._replicas(partition), partition, is_new=True)
 
-    def _replicas(self, partition: Partition) -> tuple[int, ...]:
+    def _replicas(self, partition: TopicPartition) -> tuple[int, ...]:
         replicas = self._context.replicas(partition)
         return replicas.replicas if replicas is not None else ()
 
     # ---- every later state
 
-    def change(self, partitions: Iterable[Partition], decide: Decide) -> Steps[dict[Partition, RegistryError]]:
+    def change(
+        self, partitions: Iterable[TopicPartition], decide: Decide
+    ) -> Steps[dict[TopicPartition, RegistryError]]:
         """Decide about each of these partitions, write what changes and send it to the brokers.
 
         Returns the partitions whose state could not be written, with their errors.
         """
         wanted = [each for each in partitions if self._context.replicas(each) is not None]
-        failed: dict[Partition, RegistryError] = {}
+        failed: dict[TopicPartition, RegistryError] = {}
         for start in range(0, len(wanted), PARTITIONS_AT_A_TIME):
             chunk = wanted[start : start + PARTITIONS_AT_A_TIME]
             try:
@@ -135,8 +138,8 @@ class Partitions:
                         failed[partition] = error
         return failed
 
-    def _change(self, partitions: list[Partition], decide: Decide) -> Steps[None]:
-        changes: list[tuple[Partition, PartitionState]] = []
+    def _change(self, partitions: list[TopicPartition], decide: Decide) -> Steps[None]:
+        changes: list[tuple[TopicPartition, PartitionState]] = []
         operations: list[Operation] = []
         for partition in partitions:
             known, replicas = self._context.states.get(partition), self._context.replicas(partition)
@@ -174,7 +177,7 @@ class Partitions:
         """
         context = self._context
 
-        def decide(partition: Partition, state: PartitionState, replicas: Replicas) -> PartitionState | None:
+        def decide(partition: TopicPartition, state: PartitionState, replicas: Replicas) -> PartitionState | None:
             live = context.can_lead(partition)
             online = [each for each in state.isr if context.is_online(each, partition)]
             if context.is_online(state.leader, partition):
@@ -199,7 +202,7 @@ class Partitions:
         restart are elected first. If all ISR members restarted, one of them is elected.
         """
 
-        def decide(partition: Partition, state: PartitionState, replicas: Replicas) -> PartitionState | None:
+        def decide(partition: TopicPartition, state: PartitionState, replicas: Replicas) -> PartitionState | None:
             younger = self._context.bounced(partition)
             bounced = [each for each in state.isr if each in back or each in younger]
             return self._renewed(partition, state, replicas, bounced) if bounced else None
@@ -207,7 +210,7 @@ class Partitions:
         return decide
 
     def _renewed(
-        self, partition: Partition, state: PartitionState, replicas: Replicas, bounced: Sequence[int]
+        self, partition: TopicPartition, state: PartitionState, replicas: Replicas, bounced: Sequence[int]
     ) -> PartitionState | None:
         context = self._context
         live = context.can_lead(partition)
@@ -219,7 +222,7 @@ class Partitions:
         chosen = chosen or election.offline(replicas.replicas, state.isr, live, allow_unclean=False)
         return self.next_state(state, chosen) if chosen is not None else None
 
-    def prefer(self, partition: Partition, state: PartitionState, replicas: Replicas) -> PartitionState | None:
+    def prefer(self, partition: TopicPartition, state: PartitionState, replicas: Replicas) -> PartitionState | None:
         """Elect the preferred leader where it can lead and is not the leader."""
         if state.leader == replicas.replicas[0]:
             return None
@@ -230,7 +233,7 @@ class Partitions:
         """Remove a broker that is about to stop from leadership and ISR, where other replicas are left."""
         context = self._context
 
-        def decide(partition: Partition, state: PartitionState, replicas: Replicas) -> PartitionState | None:
+        def decide(partition: TopicPartition, state: PartitionState, replicas: Replicas) -> PartitionState | None:
             if broker_id not in state.isr and broker_id != state.leader:
                 return None
             if state.leader == broker_id:
@@ -243,6 +246,6 @@ class Partitions:
 
         return decide
 
-    def bump(self, partition: Partition, state: PartitionState, replicas: Replicas) -> PartitionState:
+    def bump(self, partition: TopicPartition, state: PartitionState, replicas: Replicas) -> PartitionState:
         """Keep the leader and increment its epoch, so that it applies a changed assignment."""
         return state._replace(leader_epoch=state.leader_epoch + 1, controller_epoch=self._context.epoch)

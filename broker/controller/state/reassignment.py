@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from odradek.broker.controller.state import election
-from odradek.broker.controller.state.context import Context, Partition
+from odradek.broker.controller.state.context import Context
 from odradek.broker.controller.state.control_requests import ControlRequestBatch
 from odradek.broker.controller.state.partitions import Decide, Partitions
 from odradek.broker.controller.state.steps import Steps
@@ -18,6 +18,7 @@ from odradek.broker.registry import znodes
 from odradek.broker.registry.interface import Set
 from odradek.broker.registry.znodes import PartitionState, Replicas, TopicAssignment
 from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.topic_partition import TopicPartition
 
 
 def origin(replicas: Replicas) -> tuple[int, ...]:
@@ -70,7 +71,7 @@ class Reassignments:
         self._control_requests = control_requests
         self._partitions = partitions
 
-    def under_way(self) -> dict[Partition, Replicas]:
+    def under_way(self) -> dict[TopicPartition, Replicas]:
         """Every partition that is being reassigned."""
         return {
             (topic, index): replicas
@@ -79,7 +80,7 @@ class Reassignments:
             if replicas.adding or replicas.removing
         }
 
-    def begin(self, partition: Partition, wanted: Sequence[int] | None) -> Steps[None]:
+    def begin(self, partition: TopicPartition, wanted: Sequence[int] | None) -> Steps[None]:
         """Move a partition to these replicas; None cancels its reassignment.
 
         Raises KafkaError: UNKNOWN_TOPIC_OR_PARTITION, NO_REASSIGNMENT_IN_PROGRESS, INVALID_REPLICA_ASSIGNMENT.
@@ -109,7 +110,7 @@ class Reassignments:
             yield from self._partitions.change([partition], self._partitions.bump)
         yield from self.go_on(partition)
 
-    def _check_dropped(self, partition: Partition, unneeded: Sequence[int]) -> None:
+    def _check_dropped(self, partition: TopicPartition, unneeded: Sequence[int]) -> None:
         """Raise KafkaError with INVALID_REPLICA_ASSIGNMENT while one of these replicas is the leader or in the ISR: no
         other replica has every record. (KRaft rejects this, too; Kafka with ZooKeeper deletes the last good copy.)
         """
@@ -122,7 +123,7 @@ class Reassignments:
                 "could lead is in sync, so that this would need an unclean leader election.",
             )
 
-    def go_on(self, partition: Partition) -> Steps[None]:
+    def go_on(self, partition: TopicPartition) -> Steps[None]:
         """Finish the reassignment if all replicas of its target are in sync."""
         context = self._context
         known, replicas = context.states.get(partition), context.replicas(partition)
@@ -147,7 +148,7 @@ class Reassignments:
     def _hand_over(self, wanted: Sequence[int]) -> Decide:
         """Elect a leader of the target where the present leader is not in the target."""
 
-        def decide(partition: Partition, state: PartitionState, replicas: Replicas) -> PartitionState | None:
+        def decide(partition: TopicPartition, state: PartitionState, replicas: Replicas) -> PartitionState | None:
             if state.leader in wanted:
                 return None
             chosen = election.reassigned(wanted, state.isr, self._context.can_lead(partition))
@@ -158,10 +159,10 @@ class Reassignments:
 
         return decide
 
-    def _drop(self, partition: Partition, removed: Sequence[int]) -> Steps[None]:
+    def _drop(self, partition: TopicPartition, removed: Sequence[int]) -> Steps[None]:
         """Remove replicas from the ISR, as far as others are left in it to lead."""
 
-        def decide(partition: Partition, state: PartitionState, replicas: Replicas) -> PartitionState | None:
+        def decide(partition: TopicPartition, state: PartitionState, replicas: Replicas) -> PartitionState | None:
             rest = tuple(each for each in state.isr if each not in removed)
             if not rest or rest == state.isr:
                 return None
@@ -172,12 +173,12 @@ class Reassignments:
 
         yield from self._partitions.change([partition] if removed else [], decide)
 
-    def _delete(self, partition: Partition, removed: Sequence[int]) -> None:
+    def _delete(self, partition: TopicPartition, removed: Sequence[int]) -> None:
         """Delete replicas that are no longer in the assignment."""
         for broker_id in removed:
             self._control_requests.stop(broker_id, partition, delete=True)
 
-    def _write(self, partition: Partition, new: Replicas) -> Steps[None]:
+    def _write(self, partition: TopicPartition, new: Replicas) -> Steps[None]:
         topic, index = partition
         context = self._context
         assignment = {**context.assignments[topic], index: new}

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from odradek.broker.controller.state.context import Context, Partition
+from odradek.broker.controller.state.context import Context
 from odradek.broker.controller.state.control_requests import ControlRequestBatch
 from odradek.broker.controller.state.partitions import PARTITIONS_AT_A_TIME, Partitions
 from odradek.broker.controller.state.steps import Children, Read, Steps
 from odradek.broker.registry import znodes
 from odradek.broker.registry.interface import Delete, NoNodeError, NotEmptyError
 from odradek.protocol import messages as m
+from odradek.protocol.topic_partition import TopicPartition
 
 
 class Deletions:
@@ -30,7 +31,7 @@ class Deletions:
         self._control_requests = control_requests
         self._partitions = partitions
         self._enabled = enabled
-        self._left: dict[str, dict[tuple[Partition, int], None]] = {}
+        self._left: dict[str, dict[tuple[TopicPartition, int], None]] = {}
         """By topic, the replicas that have not been deleted yet."""
 
     def look(self) -> Steps[None]:

@@ -59,11 +59,11 @@ from odradek.broker.group.state.consumer_group_requests import (
     leaves,
 )
 from odradek.broker.group.state.consumer_group_steps import Steps
-from odradek.broker.group.state.offsets import Partition
 from odradek.broker.group.state.settings import GroupSettings
 from odradek.broker.group.state.topic_patterns import check_pattern
 from odradek.broker.runtime.state.effects import Effect, KeyValue, Now, TimerName
 from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.topic_partition import TopicPartition
 
 CONSUMER: Final = "consumer"
 
@@ -327,7 +327,7 @@ class ConsumerMembership:
 
     # --- offsets: which commits and fetches the membership allows ---
 
-    def check_commit(self, member_id: str, epoch: int, partitions: list[Partition]) -> ErrorCode:
+    def check_commit(self, member_id: str, epoch: int, partitions: list[TopicPartition]) -> ErrorCode:
         """Whether this sender may commit offsets of these partitions.
 
         A member may commit in its epoch, and in an older one if it has owned the partitions since then (KIP-1251): it

@@ -29,12 +29,13 @@ from odradek.broker.group.state.consumer_group_members import GroupState
 from odradek.broker.group.state.consumer_group_pending_writes import Written, settle
 from odradek.broker.group.state.consumer_group_requests import JOINING, HeartbeatRequest, HeartbeatResult, Topics
 from odradek.broker.group.state.migration import downgraded, may_downgrade, upgraded
-from odradek.broker.group.state.offsets import CommitRequest, Offsets, Partition, Removed, Stage
+from odradek.broker.group.state.offsets import CommitRequest, Offsets, Removed, Stage
 from odradek.broker.group.state.records import group_key, offset_key, offset_record
 from odradek.broker.group.state.settings import GroupSettings
 from odradek.broker.runtime.state.effects import Append, Effect, KeyValue, Now, Reply, TimerName
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.messages import GroupMetadataValue
+from odradek.protocol.topic_partition import TopicPartition
 
 # The error of a commit that the log refuses (Kafka's GroupMetadataManager.maybeConvertOffsetCommitError).
 COMMIT_ERRORS: Final = {
@@ -336,7 +337,7 @@ class Group:
             return ErrorCode.NON_EMPTY_GROUP, []
         return ErrorCode.NONE, self._write_tombstones(self.offsets.remove(), now)
 
-    def delete_offsets(self, partitions: list[Partition], now: Now) -> tuple[list[ErrorCode], list[Effect]]:
+    def delete_offsets(self, partitions: list[TopicPartition], now: Now) -> tuple[list[ErrorCode], list[Effect]]:
         """Remove offsets that no member consumes (KIP-496): one error code for each partition.
 
         Raises KafkaError(NON_EMPTY_GROUP) when the group has members of another protocol type than consumer.
@@ -352,7 +353,7 @@ class Group:
         codes = [ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if used else ErrorCode.NONE for used in in_use]
         return codes, self._write_tombstones(self.offsets.remove(free), now) if free else []
 
-    def forget(self, partitions: list[Partition], now: Now) -> list[Effect]:
+    def forget(self, partitions: list[TopicPartition], now: Now) -> list[Effect]:
         """Remove the offsets of these deleted topic partitions."""
         return self._write_tombstones(self.offsets.remove(partitions, pending=True), now)
 

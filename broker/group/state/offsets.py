@@ -26,15 +26,13 @@ from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.topic_partition import TopicPartition
 
 Value = TypeVar("Value")
 
 NO_EPOCH = -1
 NO_EXPIRY = -1
 NO_OFFSET = -1
-
-Partition = tuple[str, int]
-"""Topic name and partition index."""
 
 
 class Committed(NamedTuple):
@@ -53,7 +51,7 @@ class CommitRequest(NamedTuple):
     member_id: str
     instance_id: str | None
     generation: int
-    entries: list[tuple[Partition, Committed]]
+    entries: list[tuple[TopicPartition, Committed]]
     knows_member_epochs: bool = True
     """The generation may be a member epoch (OffsetCommit 9)."""
 
@@ -61,7 +59,7 @@ class CommitRequest(NamedTuple):
 class FetchedOffset(NamedTuple):
     """The answer for one partition; `committed` is None when there is no offset, or when it must not be returned."""
 
-    partition: Partition
+    partition: TopicPartition
     committed: Committed | None
     error: ErrorCode = ErrorCode.NONE
 
@@ -70,18 +68,18 @@ class Stage(NamedTuple):
     """Commits whose records have been appended and are not yet durable; `producer_id` is None outside transactions."""
 
     order: int
-    entries: list[tuple[Partition, Committed]]
+    entries: list[tuple[TopicPartition, Committed]]
     producer_id: int | None = None
 
 
 class Removed(NamedTuple):
     """The result of a removal: the partitions that need a tombstone, and all values that `restore` needs."""
 
-    partitions: tuple[Partition, ...] = ()
-    committed: Mapping[Partition, tuple[int, Committed]] = MappingProxyType({})
-    staged: Mapping[Partition, dict[int, Committed]] = MappingProxyType({})
-    staged_in_transaction: Mapping[Partition, dict[int, Committed]] = MappingProxyType({})
-    by_producer: Mapping[int, dict[Partition, tuple[int, Committed]]] = MappingProxyType({})
+    partitions: tuple[TopicPartition, ...] = ()
+    committed: Mapping[TopicPartition, tuple[int, Committed]] = MappingProxyType({})
+    staged: Mapping[TopicPartition, dict[int, Committed]] = MappingProxyType({})
+    staged_in_transaction: Mapping[TopicPartition, dict[int, Committed]] = MappingProxyType({})
+    by_producer: Mapping[int, dict[TopicPartition, tuple[int, Committed]]] = MappingProxyType({})
 
 
 class Offsets:
@@ -91,14 +89,14 @@ class Offsets:
 
     def __init__(self) -> None:
         self._order = 0
-        self._committed: dict[Partition, tuple[int, Committed]] = {}
+        self._committed: dict[TopicPartition, tuple[int, Committed]] = {}
         # partition -> position -> commit whose outcome is open, outside of transactions and within
-        self._staged: dict[Partition, dict[int, Committed]] = {}
-        self._staged_in_transaction: dict[Partition, dict[int, Committed]] = {}
+        self._staged: dict[TopicPartition, dict[int, Committed]] = {}
+        self._staged_in_transaction: dict[TopicPartition, dict[int, Committed]] = {}
         # producer id -> partition -> (position, durable commit), until the marker
-        self._by_producer: dict[int, dict[Partition, tuple[int, Committed]]] = {}
+        self._by_producer: dict[int, dict[TopicPartition, tuple[int, Committed]]] = {}
         # partition with an offset in an open transaction -> the position of the last tombstone
-        self._tombstones: dict[Partition, int] = {}
+        self._tombstones: dict[TopicPartition, int] = {}
 
     def __len__(self) -> int:
         return len(self._committed)
@@ -108,16 +106,16 @@ class Offsets:
         """Whether there is a commit, durable or pending."""
         return bool(self._committed or self._staged or self._staged_in_transaction or self._by_producer)
 
-    def get(self, partition: Partition) -> Committed | None:
+    def get(self, partition: TopicPartition) -> Committed | None:
         """The durable commit of a partition."""
         found = self._committed.get(partition)
         return found[1] if found is not None else None
 
-    def items(self) -> list[tuple[Partition, Committed]]:
+    def items(self) -> list[tuple[TopicPartition, Committed]]:
         """Every durable commit."""
         return [(partition, committed) for partition, (_, committed) in self._committed.items()]
 
-    def stage(self, entries: list[tuple[Partition, Committed]], producer_id: int | None = None) -> Stage:
+    def stage(self, entries: list[tuple[TopicPartition, Committed]], producer_id: int | None = None) -> Stage:
         """Stage commits that are being appended; pass the stage to `finish` when the outcome is final."""
         self._order += 1
         staged = self._staged if producer_id is None else self._staged_in_transaction
@@ -125,7 +123,7 @@ class Offsets:
             staged.setdefault(partition, {})[self._order] = committed
         return Stage(self._order, entries, producer_id)
 
-    def latest(self) -> dict[Partition, Committed]:
+    def latest(self) -> dict[TopicPartition, Committed]:
         """The last commit of each partition in the log outside of open transactions, durable or not."""
         found = dict(self._committed)
         for partition, places in self._staged.items():
@@ -148,7 +146,7 @@ class Offsets:
                     commits = self._by_producer.setdefault(stage.producer_id, {})
                 _put_newer(commits, partition, stage.order, committed)
 
-    def replay(self, partition: Partition, committed: Committed | None, producer_id: int | None = None) -> None:
+    def replay(self, partition: TopicPartition, committed: Committed | None, producer_id: int | None = None) -> None:
         """Apply one record of the log; None is a tombstone. A commit that has become durable uses the same code."""
         if committed is not None:
             self.finish(self.stage([(partition, committed)], producer_id), durable=True)
@@ -167,7 +165,7 @@ class Offsets:
         for partition in [each for each in self._tombstones if not self._in_transaction(each)]:
             del self._tombstones[partition]
 
-    def overtaken(self, producer_id: int) -> list[tuple[Partition, Committed]]:
+    def overtaken(self, producer_id: int) -> list[tuple[TopicPartition, Committed]]:
         """The offsets of an open transaction that precede a tombstone in the log.
 
         They become valid when the transaction commits, but compaction removes them because of the tombstone.
@@ -178,7 +176,7 @@ class Offsets:
             if order < self._tombstones.get(partition, 0)
         ]
 
-    def fetch(self, partitions: Iterable[Partition] | None, require_stable: bool) -> list[FetchedOffset]:
+    def fetch(self, partitions: Iterable[TopicPartition] | None, require_stable: bool) -> list[FetchedOffset]:
         """The commits of these partitions, or of all with a commit if None."""
         wanted = list(self._committed) if partitions is None else partitions
         return [
@@ -188,11 +186,11 @@ class Offsets:
             for partition in wanted
         ]
 
-    def is_unstable(self, partition: Partition) -> bool:
+    def is_unstable(self, partition: TopicPartition) -> bool:
         """Whether a commit of this partition is pending, so that the durable one may soon be out of date."""
         return partition in self._staged or self._in_transaction(partition)
 
-    def remove(self, partitions: Iterable[Partition] | None = None, *, pending: bool = False) -> Removed:
+    def remove(self, partitions: Iterable[TopicPartition] | None = None, *, pending: bool = False) -> Removed:
         """Remove these partitions (None: all), with pending commits outside of transactions.
 
         Offsets of an open transaction are not committed yet: their commit, if any, follows this removal. Only `pending`
@@ -228,13 +226,13 @@ class Offsets:
             for partition, (order, committed) in offsets.items():
                 _put_newer(self._by_producer.setdefault(producer_id, {}), partition, order, committed)
 
-    def _note_tombstones(self, partitions: Iterable[Partition]) -> None:
+    def _note_tombstones(self, partitions: Iterable[TopicPartition]) -> None:
         held = [partition for partition in partitions if self._in_transaction(partition)]
         if held:
             self._order += 1
             self._tombstones.update(dict.fromkeys(held, self._order))
 
-    def _in_transaction(self, partition: Partition) -> bool:
+    def _in_transaction(self, partition: TopicPartition) -> bool:
         return partition in self._staged_in_transaction or any(
             partition in offsets for offsets in self._by_producer.values()
         )
@@ -259,19 +257,19 @@ class Offsets:
         ]
         return self.remove(expired)
 
-    def _drop_pending(self, producer_id: int, partition: Partition) -> None:
+    def _drop_pending(self, producer_id: int, partition: TopicPartition) -> None:
         transaction = self._by_producer.get(producer_id, {})
         transaction.pop(partition, None)
         if not transaction:
             self._by_producer.pop(producer_id, None)
 
 
-def _pop_all(entries: dict[Partition, Value], partitions: list[Partition]) -> dict[Partition, Value]:
+def _pop_all(entries: dict[TopicPartition, Value], partitions: list[TopicPartition]) -> dict[TopicPartition, Value]:
     return {partition: entries.pop(partition) for partition in partitions if partition in entries}
 
 
 def _put_newer(
-    commits: dict[Partition, tuple[int, Committed]], partition: Partition, order: int, committed: Committed
+    commits: dict[TopicPartition, tuple[int, Committed]], partition: TopicPartition, order: int, committed: Committed
 ) -> None:
     current = commits.get(partition)
     # One request may contain a partition twice, at one position of the log; then the last entry is valid.

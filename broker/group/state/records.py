@@ -18,10 +18,11 @@ from typing import Final, NamedTuple
 
 from odradek.broker.group.state.classic_members import ClassicGroupMembers, Member
 from odradek.broker.group.state.classic_requests import Terms
-from odradek.broker.group.state.offsets import NO_EXPIRY, Committed, Partition
+from odradek.broker.group.state.offsets import NO_EXPIRY, Committed
 from odradek.broker.runtime.state.effects import KeyValue
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ProtocolError
+from odradek.protocol.topic_partition import TopicPartition
 
 VERSION: Final = struct.Struct(">h")
 OFFSET_KEY_VERSION: Final = 1
@@ -40,7 +41,7 @@ class OffsetKey(NamedTuple):
     """The key of a committed offset."""
 
     group_id: str
-    partition: Partition
+    partition: TopicPartition
 
 
 class GroupKey(NamedTuple):
@@ -49,7 +50,7 @@ class GroupKey(NamedTuple):
     group_id: str
 
 
-def offset_key(group_id: str, partition: Partition) -> bytes:
+def offset_key(group_id: str, partition: TopicPartition) -> bytes:
     """The key of a partition's offset."""
     key = m.OffsetCommitKey(group=group_id, topic=partition[0], partition=partition[1])
     return OFFSET_KEY_PREFIX + key.encode(OFFSET_KEY_VERSION)
@@ -60,7 +61,7 @@ def group_key(group_id: str) -> bytes:
     return GROUP_KEY_PREFIX + m.GroupMetadataKey(group=group_id).encode(GROUP_KEY_VERSION)
 
 
-def offset_record(group_id: str, partition: Partition, committed: Committed) -> KeyValue:
+def offset_record(group_id: str, partition: TopicPartition, committed: Committed) -> KeyValue:
     """The record of one commit."""
     value = m.OffsetCommitValue(
         offset=committed.offset,

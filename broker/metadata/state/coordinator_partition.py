@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from odradek.protocol.java_hash import string_hash
+
 
 @lru_cache(maxsize=4096)
 def partition_for(key: str, partition_count: int) -> int:
@@ -14,10 +16,7 @@ def partition_for(key: str, partition_count: int) -> int:
 
     Java's String.hashCode over UTF-16 units, made positive as Kafka's Utils.abs does it, modulo the count.
     """
-    units = key.encode("utf-16-be", "surrogatepass")
-    code = 0
-    for index in range(0, len(units), 2):
-        code = (31 * code + (units[index] << 8 | units[index + 1])) & 0xFFFFFFFF
+    code = string_hash(key)
     if code >= 0x80000000:
         code = 0x100000000 - code
     return 0 if code == 0x80000000 else code % partition_count

@@ -21,6 +21,7 @@ from odradek.broker.replication.log_cleaner import CleanerMetrics
 from odradek.broker.replication.partition import Replica, Replicas
 from odradek.broker.replication.state.fetch_session import FetchSessions
 from odradek.broker.replication.state.partition import Role
+from odradek.protocol.topic_partition import TopicPartition
 
 
 class Listening(Protocol):
@@ -182,7 +183,7 @@ def _known(context: Context) -> ControllerRow:
     )
 
 
-def _is_imbalanced(context: Context, partition: tuple[str, int]) -> bool:
+def _is_imbalanced(context: Context, partition: TopicPartition) -> bool:
     replicas, known = context.replicas(partition), context.states.get(partition)
     return bool(replicas and replicas.replicas and (known is None or known.state.leader != replicas.replicas[0]))
 

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 from odradek.broker.runtime.state.effects import KeyValue
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ProtocolError
+from odradek.protocol.topic_partition import TopicPartition
 
 NO_PRODUCER_ID: Final = -1
 NO_PRODUCER_EPOCH: Final = -1
@@ -23,8 +24,6 @@ EPOCH_PER_TRANSACTION: Final = 2
 
 VERSION: Final = struct.Struct(">h")
 KEY_VERSION: Final = 0
-Partition = tuple[str, int]
-"""Topic name and partition index."""
 
 
 class Status(IntEnum):
@@ -52,7 +51,7 @@ class TransactionMetadata(NamedTuple):
     producer_id: int
     epoch: int
     timeout_ms: int
-    partitions: frozenset[Partition] = frozenset()
+    partitions: frozenset[TopicPartition] = frozenset()
     started_ms: int = NOT_STARTED
     updated_ms: int = 0
     last_epoch: int = NO_PRODUCER_EPOCH

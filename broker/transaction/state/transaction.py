@@ -39,13 +39,13 @@ from odradek.broker.transaction.state.records import (
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
     NOT_STARTED,
-    Partition,
     Status,
     TransactionMetadata,
     record,
     tombstone,
 )
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.topic_partition import TopicPartition
 
 LAST_EPOCH: Final = 2**15 - 2
 """The last epoch that a client gets; one more is reserved for fencing it."""
@@ -90,7 +90,7 @@ class WriteMarkers(NamedTuple):
 
     owner: Owner
     commits: bool
-    partitions: frozenset[Partition]
+    partitions: frozenset[TopicPartition]
 
 
 class Storing(NamedTuple):
@@ -116,7 +116,7 @@ class Transaction:
         self.transactional_id = transactional_id
         self.metadata = metadata
         self._storing: Storing | None = None
-        self._unmarked: set[Partition] = set()
+        self._unmarked: set[TopicPartition] = set()
 
     @classmethod
     def fresh(cls, transactional_id: str, producer_id: int, timeout_ms: int, now: Now) -> Transaction:
@@ -137,7 +137,7 @@ class Transaction:
         return self.metadata.status is Status.DEAD
 
     @property
-    def unmarked(self) -> frozenset[Partition]:
+    def unmarked(self) -> frozenset[TopicPartition]:
         """The partitions whose marker is not written yet."""
         return frozenset(self._unmarked)
 
@@ -229,7 +229,7 @@ class Transaction:
 
     # --- partitions ---
 
-    def add(self, token: Any, owner: Owner, partitions: Iterable[Partition], version: int, now: Now) -> Effects:
+    def add(self, token: Any, owner: Owner, partitions: Iterable[TopicPartition], version: int, now: Now) -> Effects:
         """Add partitions to the transaction; the first ones begin it."""
         metadata = self.metadata
         error = self._check_owner(owner)
@@ -248,12 +248,12 @@ class Transaction:
         )
         return self._store(Storing(target, token))
 
-    def verify(self, owner: Owner, partitions: Iterable[Partition]) -> dict[Partition, ErrorCode]:
+    def verify(self, owner: Owner, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, ErrorCode]:
         """Whether the transaction has these partitions (KIP-890)."""
         error = self._check_owner(owner)
         if not error and self.metadata.status in ENDING:
             error = ErrorCode.CONCURRENT_TRANSACTIONS
-        inside = self.metadata.partitions if self.metadata.status is Status.ONGOING else frozenset[Partition]()
+        inside = self.metadata.partitions if self.metadata.status is Status.ONGOING else frozenset[TopicPartition]()
         return {
             each: error or (ErrorCode.NONE if each in inside else ErrorCode.TRANSACTION_ABORTABLE)
             for each in partitions
@@ -402,7 +402,7 @@ class Transaction:
         commits = metadata.status is Status.PREPARE_COMMIT
         return [WriteMarkers(self.owner, commits, metadata.partitions)]
 
-    def marker_written(self, owner: Owner, partition: Partition, now: Now) -> Effects:
+    def marker_written(self, owner: Owner, partition: TopicPartition, now: Now) -> Effects:
         """Handle a partition that has its marker, or does not exist any more."""
         if owner != self.owner or self.metadata.status not in ENDING or partition not in self._unmarked:
             return []
