@@ -13,7 +13,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from odradek.protocol import messages as m
-from tests.broker.wire import DEADLINE_S, Client
+from tests.broker.wire import Client
+from tests.support.eventually import eventually_async
 
 Play = Callable[["Script"], Awaitable[None]]
 
@@ -392,9 +393,8 @@ async def transcript(play: Play, port: int, name: str) -> list[str]:
     """The responses of a broker to a script."""
     script = Script(port, name)
     try:
-        async with asyncio.timeout(DEADLINE_S):
-            while not (await (await script.client()).ask(m.MetadataRequest(topics=[]), 7)).brokers:  # noqa: ASYNC110
-                await asyncio.sleep(0.02)
+        client = await script.client()
+        await eventually_async(lambda: client.ask(m.MetadataRequest(topics=[]), 7), lambda answer: answer.brokers)
         await play(script)
     finally:
         script.close()

@@ -7,7 +7,6 @@ import json
 import os
 import resource
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -45,13 +44,6 @@ def notified(process: BrokerProcess, kind: str) -> list[str]:
     """The messages of one kind of refusal that a broker logged as JSON."""
     entries: list[dict[str, Any]] = [json.loads(line) for line in process.output.splitlines()]
     return [entry["message"] for entry in entries if entry.get("kind") == kind]
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Poll for a condition that another process meets."""
-    async with asyncio.timeout(DEADLINE_S):
-        while not condition():  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
 
 
 async def assault(port: int, data: bytes) -> bytes:

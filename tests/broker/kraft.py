@@ -12,6 +12,7 @@ from pathlib import Path
 from odradek.ports import free_port
 from tests.jvm.kafka import START_TIMEOUT_S
 from tests.jvm.process import QUICK_START, QUIET, BackgroundProcess, java_command, run_java
+from tests.support.eventually import eventually_async
 
 VERSION = "4.3.0"
 SMALL = (*QUICK_START, "-Xmx512m", *QUIET)
@@ -44,8 +45,7 @@ async def running_kraft(folder: Path, properties: dict[str, str] | None = None) 
     )
     process = BackgroundProcess(java_command(VERSION, "kafka.Kafka", [str(config)], SMALL))
     try:
-        async with asyncio.timeout(START_TIMEOUT_S):
-            await _answers(port, process)
+        await _answers(port, process)
         yield port
     finally:
         process.kill()
@@ -59,13 +59,10 @@ def _written(folder: Path, values: dict[str, str]) -> Path:
 
 
 async def _answers(port: int, process: BackgroundProcess) -> None:
-    while True:
-        try:
-            _, writer = await asyncio.open_connection("127.0.0.1", port)
-        except OSError:
-            if not process.running:
-                raise RuntimeError("\n".join(process.stderr.lines()[-20:])) from None
-            await asyncio.sleep(0.1)
-        else:
-            writer.close()
-            return
+    async def connect() -> None:
+        if not process.running:
+            raise RuntimeError("\n".join(process.stderr.lines()[-20:]))
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.close()
+
+    await eventually_async(connect, lambda _: True, timeout_s=START_TIMEOUT_S, retry_on=(OSError,))

@@ -34,6 +34,7 @@ from odradek.storage.disk import OsDisk
 from tests.broker.test_config_effects import running_pair
 from tests.broker.test_topics_over_the_wire import metadata
 from tests.broker.wire import DEADLINE_S, Client, batch
+from tests.support.eventually import eventually_async
 
 SILENT_CONTROLLER = 9
 LEADER_NOT_AVAILABLE, UNKNOWN = ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -94,12 +95,7 @@ async def incarnations(tmp_path: Path) -> AsyncIterator[Incarnations]:
 
 async def connected(port: int) -> Client:
     """A client, as soon as the broker listens."""
-    async with asyncio.timeout(DEADLINE_S):
-        while True:
-            try:
-                return await Client.connect(port)
-            except ConnectionRefusedError:
-                await asyncio.sleep(0)
+    return await eventually_async(lambda: Client.connect(port), retry_on=(ConnectionRefusedError,))
 
 
 async def codes(client: Client, *, auto_create: bool, version: int = 12) -> list[ErrorCode]:
@@ -159,10 +155,12 @@ async def test_a_client_with_topic_metadata_continues_after_the_broker_has_resta
     await broker.stop()
     async with incarnations.not_notified() as (broker, speak):
         asked = broker.api_metrics.of("Metadata")
-        async with asyncio.timeout(DEADLINE_S):
-            while asked.count < 5:
-                producer.produce("known", b"meanwhile", on_delivery=received)
-                await asyncio.sleep(0.01)
+
+        def sent() -> int:
+            producer.produce("known", b"meanwhile", on_delivery=received)
+            return asked.count
+
+        await eventually_async(sent, lambda count: count >= 5)
         await speak()
         assert await asyncio.to_thread(producer.flush, DEADLINE_S) == 0
     assert len(outcomes) > 1

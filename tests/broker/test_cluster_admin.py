@@ -20,7 +20,6 @@ from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
 from odradek.storage.directory import Directory, DirectoryRequest
 from odradek.storage.disk import OsDisk
-from tests.broker.test_cluster_admin_configs import until
 from tests.broker.test_cluster_admin_oracle import (
     BROKER,
     PREFERRED,
@@ -34,6 +33,7 @@ from tests.broker.test_cluster_admin_oracle import (
     reassign,
 )
 from tests.broker.wire import Client, batch
+from tests.support.eventually import eventually_async
 
 BROKERS = (1, 2, 3)
 
@@ -71,7 +71,7 @@ class Cluster:
         request = m.MetadataRequest(
             topics=[m.MetadataRequest.MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False
         )
-        await until(
+        await eventually_async(
             lambda: client.ask(request, 12),
             lambda answer: [each.replica_nodes for each in answer.topics[0].partitions] == assignment,
         )
@@ -99,7 +99,9 @@ async def running_cluster(folder: Path, **overrides: str) -> AsyncIterator[Clust
         for broker_id, broker in brokers.items():
             clients[broker_id] = await Client.connect(broker.port)
             stack.callback(clients[broker_id].close)
-            await until(lambda asked=clients[broker_id]: asked.ask(m.MetadataRequest(topics=[]), 7), _is_complete)
+            await eventually_async(
+                lambda asked=clients[broker_id]: asked.ask(m.MetadataRequest(topics=[]), 7), _is_complete
+            )
         yield Cluster(brokers, clients)
 
 
@@ -209,7 +211,7 @@ async def test_any_broker_changes_a_topic_for_all(cluster: Cluster) -> None:
     answer = await asked.ask(alter((TOPIC, "t", [("max.message.bytes", SET, "1000")])), 1)
     assert answer.responses[0].error_code == ErrorCode.NONE
     for partition, leader in enumerate(BROKERS):
-        await until(
+        await eventually_async(
             lambda leader=leader, partition=partition: cluster.clients[leader].produce(
                 "t", batch(bytes(2000)), partition=partition
             ),
@@ -222,14 +224,14 @@ async def test_min_insync_replicas_takes_effect_at_once(cluster: Cluster) -> Non
     leader = cluster.clients[1]
     assert (await leader.produce("t", batch(b"v"))).error_code == ErrorCode.NONE
     await cluster.brokers.pop(3).stop()
-    await until(
+    await eventually_async(
         lambda: leader.ask(m.MetadataRequest(topics=[m.MetadataRequest.MetadataRequestTopic(name="t")]), 12),
         lambda answer: set(answer.topics[0].partitions[0].isr_nodes) == {1, 2},
     )
     assert (await leader.produce("t", batch(b"v"))).error_code == ErrorCode.NONE
     answer = await cluster.clients[2].ask(alter((TOPIC, "t", [("min.insync.replicas", SET, "3")])), 1)
     assert answer.responses[0].error_code == ErrorCode.NONE
-    await until(
+    await eventually_async(
         lambda: leader.produce("t", batch(b"v")), lambda answer: answer.error_code == ErrorCode.NOT_ENOUGH_REPLICAS
     )
     assert (await leader.produce("t", batch(b"v"), acks=1)).error_code == ErrorCode.NONE
@@ -243,7 +245,7 @@ async def test_a_broker_changes_its_own_configuration_and_any_broker_the_default
         answer = await cluster.clients[2].ask(alter((BROKER, name, [("message.max.bytes", SET, value)])), 1)
         assert answer.responses[0].error_code == ErrorCode.NONE
     for broker_id, expected in ((1, "1000"), (2, "2000"), (3, "1000")):
-        await until(
+        await eventually_async(
             lambda broker_id=broker_id: cluster.clients[broker_id].ask(
                 describe(BROKER, str(broker_id), "message.max.bytes"), 4
             ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,17 +19,10 @@ from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
 from odradek.storage.disk import OsDisk
 from tests.broker.test_cluster_admin_oracle import BROKER, DELETE, SET, TOPIC, alter, describe, replace_configs
-from tests.broker.wire import DEADLINE_S, Client, batch, running_broker
+from tests.broker.wire import Client, batch, running_broker
+from tests.support.eventually import eventually_async
 
 DYNAMIC_BROKER_CONFIG, DYNAMIC_DEFAULT_BROKER_CONFIG = 2, 3
-
-
-async def until(ask: Callable[[], Awaitable[Any]], holds: Callable[[Any], bool]) -> Any:
-    """Repeat the request until the response is the expected one."""
-    async with asyncio.timeout(DEADLINE_S):
-        while not holds(answer := await ask()):  # noqa: ASYNC110 - the broker's state has no event to wait for
-            await asyncio.sleep(0.005)
-    return answer
 
 
 async def set_config(client: Client, kind: int, name: str, *changes: tuple[str, int, str | None]) -> None:
@@ -52,9 +45,11 @@ async def test_a_topic_applies_its_new_configuration(client: Client) -> None:
     large = batch(bytes(2000))
     assert (await client.produce("t", large)).error_code == ErrorCode.NONE
     await set_config(client, TOPIC, "t", ("max.message.bytes", SET, "1000"))
-    await until(lambda: client.produce("t", large), lambda answer: answer.error_code == ErrorCode.MESSAGE_TOO_LARGE)
+    await eventually_async(
+        lambda: client.produce("t", large), lambda answer: answer.error_code == ErrorCode.MESSAGE_TOO_LARGE
+    )
     await set_config(client, TOPIC, "t", ("max.message.bytes", DELETE, None))
-    await until(lambda: client.produce("t", large), lambda answer: answer.error_code == ErrorCode.NONE)
+    await eventually_async(lambda: client.produce("t", large), lambda answer: answer.error_code == ErrorCode.NONE)
 
 
 @pytest.mark.parametrize(
@@ -65,12 +60,14 @@ async def test_topics_apply_the_defaults_of_the_broker(client: Client, name: str
     await client.create_topic("own", configs={"max.message.bytes": "5000"})
     large = batch(bytes(2000))
     await set_config(client, BROKER, name, ("message.max.bytes", SET, "1000"))
-    await until(lambda: client.produce("plain", large), lambda answer: answer.error_code == ErrorCode.MESSAGE_TOO_LARGE)
+    await eventually_async(
+        lambda: client.produce("plain", large), lambda answer: answer.error_code == ErrorCode.MESSAGE_TOO_LARGE
+    )
     assert (await client.produce("own", large)).error_code == ErrorCode.NONE
     assert await config_of(client, BROKER, "0", "message.max.bytes") == ("1000", source)
     assert await config_of(client, TOPIC, "plain", "max.message.bytes") == ("1000", source)
     await set_config(client, BROKER, name, ("message.max.bytes", DELETE, None))
-    await until(lambda: client.produce("plain", large), lambda answer: answer.error_code == ErrorCode.NONE)
+    await eventually_async(lambda: client.produce("plain", large), lambda answer: answer.error_code == ErrorCode.NONE)
 
 
 async def test_the_nearest_layer_wins_and_all_layers_survive_a_restart(tmp_path: Path) -> None:
@@ -95,7 +92,9 @@ async def test_a_recreated_topic_has_no_configuration_of_the_old_one(client: Cli
     await client.create_topic("t")
     await set_config(client, TOPIC, "t", ("max.message.bytes", SET, "1000"))
     large = batch(bytes(2000))
-    await until(lambda: client.produce("t", large), lambda answer: answer.error_code == ErrorCode.MESSAGE_TOO_LARGE)
+    await eventually_async(
+        lambda: client.produce("t", large), lambda answer: answer.error_code == ErrorCode.MESSAGE_TOO_LARGE
+    )
     answer = await client.ask(m.DeleteTopicsRequest(topic_names=["t"], timeout_ms=10_000), 5)
     assert answer.responses[0].error_code == ErrorCode.NONE
     await client.create_topic("t")
@@ -175,21 +174,15 @@ async def harness(tmp_path: Path) -> AsyncIterator[Harness]:
     await ensemble.close()
 
 
-async def reaches(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(DEADLINE_S):
-        while not condition():  # noqa: ASYNC110 - notifications set no event
-            await asyncio.sleep(0.001)
-
-
 async def test_changes_are_delivered_in_order_each_with_all_overrides(harness: Harness) -> None:
     await harness.change("topics/before", a="1")
     await harness.changes.session_begun(await harness.ensemble.connect())
     assert harness.notified.topics == [("before", {"a": "1"})]
     await harness.change("topics/t", a="1")
-    await reaches(lambda: len(harness.notified.topics) == 2)
+    await eventually_async(lambda: len(harness.notified.topics) == 2)
     for number in range(20):
         await harness.change("topics/t", **{f"b{number}": "2"})
-    await reaches(lambda: len(harness.notified.topics) >= 3 and "b19" in harness.notified.topics[-1][1])
+    await eventually_async(lambda: len(harness.notified.topics) >= 3 and "b19" in harness.notified.topics[-1][1])
     assert harness.notified.topics[-1] == ("t", {"a": "1", **{f"b{number}": "2" for number in range(20)}})
     sizes = [len(properties) for name, properties in harness.notified.topics if name == "t"]
     assert sizes == sorted(sizes)
@@ -203,7 +196,7 @@ async def test_a_broker_receives_its_own_and_default_changes_but_not_those_of_ot
     await harness.change("brokers/2", b="2")
     await harness.change("users/u", c="3")
     await harness.change("brokers/1", d="4")
-    await reaches(lambda: len(harness.notified.brokers) > received)
+    await eventually_async(lambda: len(harness.notified.brokers) > received)
     assert harness.notified.brokers[received:] == [({"a": "1"}, {"d": "4"})]
     assert not harness.notified.topics
 
@@ -219,7 +212,7 @@ async def test_notifications_of_kafka_are_read_and_invalid_ones_are_skipped(harn
     await harness.admin.create(
         znodes.CONFIG_CHANGE_PREFIX, b'{"version":2,"entity_path":"topics/gone"}', sequential=True
     )
-    await reaches(lambda: len(harness.notified.topics) == 2)
+    await eventually_async(lambda: len(harness.notified.topics) == 2)
     assert harness.notified.topics == [("t", {"retention.ms": "5"}), ("gone", {})]
 
 
@@ -231,9 +224,9 @@ async def test_old_notifications_are_deleted(harness: Harness) -> None:
     assert len(await harness.notifications()) == 2
     harness.clock.time_ms += 1
     await harness.change("topics/younger", a="1")
-    await reaches(lambda: len(harness.notified.topics) == 3)
+    await eventually_async(lambda: len(harness.notified.topics) == 3)
     assert [name for name, _ in harness.notified.topics] == ["old", "young", "younger"]
-    await until(harness.notifications, lambda names: len(names) == 2)
+    await eventually_async(harness.notifications, lambda names: len(names) == 2)
 
 
 class CountingReads:
@@ -276,7 +269,7 @@ async def test_changes_between_two_sessions_are_read_again(harness: Harness) -> 
     assert harness.notified.topics == [("t", {"a": "1"})]
     assert harness.notified.brokers[-1] == ({}, {"b": "2"})
     await harness.change("topics/t", a="3")
-    await reaches(lambda: harness.notified.topics[-1] == ("t", {"a": "3"}))
+    await eventually_async(lambda: harness.notified.topics[-1] == ("t", {"a": "3"}))
 
 
 async def test_two_concurrent_changes_of_one_topic_lose_nothing(harness: Harness) -> None:

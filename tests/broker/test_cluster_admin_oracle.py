@@ -7,7 +7,6 @@ for presence.
 
 from __future__ import annotations
 
-import asyncio
 import uuid
 from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
@@ -16,8 +15,9 @@ from typing import Any
 import pytest
 
 from odradek.protocol import messages as m
-from tests.broker.wire import DEADLINE_S, Client, batch, running_broker
+from tests.broker.wire import Client, batch, running_broker
 from tests.jvm.kafka import Kafka
+from tests.support.eventually import eventually_async
 
 pytestmark = pytest.mark.jvm
 
@@ -47,9 +47,7 @@ class Script:
 
     async def begin(self) -> None:
         """A topic of two partitions with a record in the first."""
-        async with asyncio.timeout(DEADLINE_S):
-            while not (await self._client.ask(m.MetadataRequest(topics=[]), 7)).brokers:  # noqa: ASYNC110 - no event
-                await asyncio.sleep(0.02)
+        await eventually_async(lambda: self._client.ask(m.MetadataRequest(topics=[]), 7), lambda answer: answer.brokers)
         await self._client.create_topic(self.topic, 2)
         assert (await self._client.produce(self.topic, batch(b"value"), version=9)).error_code == 0
 

@@ -13,8 +13,8 @@ import pytest
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
 from tests.broker.test_cluster_admin import Cluster, running_cluster
-from tests.broker.test_cluster_admin_configs import until
 from tests.broker.wire import batch, fetch_request, produce_request
+from tests.support.eventually import eventually_async
 
 RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 
@@ -67,9 +67,11 @@ async def test_a_consumer_is_redirected_to_the_replica_in_its_rack_and_served_th
         found: m.FetchResponse.PartitionData = (await cluster.clients[1].ask(request, 11)).responses[0].partitions[0]
         return found
 
-    sent = await until(ask, lambda answer: answer.preferred_read_replica != -1)
+    sent = await eventually_async(ask, lambda answer: answer.preferred_read_replica != -1)
     assert (sent.error_code, sent.preferred_read_replica, bytes(sent.records or b"")) == (0, 3, b"")
-    read = await until(lambda: cluster.clients[3].fetch("t", 0, version=11), lambda answer: bool(answer.records))
+    read = await eventually_async(
+        lambda: cluster.clients[3].fetch("t", 0, version=11), lambda answer: bool(answer.records)
+    )
     assert b"near" in bytes(read.records or b"")
     own = fetch_request("t", 0)
     own.rack_id = "rack-1"
@@ -122,7 +124,7 @@ async def test_records_are_deleted_when_every_running_replica_has_moved_its_star
     # The followers have no time to move their start: the leader has moved its own, and returns the lowest one.
     low_watermark, error = await delete(6, 0)
     assert (low_watermark, error) == (4, ErrorCode.REQUEST_TIMED_OUT)
-    await until(lambda: delete(6, 30_000), lambda answer: answer == (6, ErrorCode.NONE))
+    await eventually_async(lambda: delete(6, 30_000), lambda answer: answer == (6, ErrorCode.NONE))
     assert starts() == [6, 6, 6]
 
 
@@ -141,7 +143,7 @@ async def test_a_lost_follower_leaves_the_isr_and_writes_fail_below_min_insync_r
         answer = await cluster.clients[1].ask(produce_request("t", batch(b"v"), timeout_ms=300), 9)
         return int(answer.responses[0].partition_responses[0].error_code)
 
-    await until(write, lambda code: code == ErrorCode.NOT_ENOUGH_REPLICAS)
+    await eventually_async(write, lambda code: code == ErrorCode.NOT_ENOUGH_REPLICAS)
     assert leader.machine.isr == {1}
     assert (await cluster.clients[1].produce("t", batch(b"v"), acks=1)).error_code == 0, "acks=1 requires no more"
     end = leader.machine.high_watermark
@@ -151,7 +153,7 @@ async def test_a_lost_follower_leaves_the_isr_and_writes_fail_below_min_insync_r
 async def test_a_group_moves_with_the_leader_of_its_partition(cluster: Cluster) -> None:
     any_client = cluster.clients[1]
     find = m.FindCoordinatorRequest(key="g")
-    found = await until(lambda: any_client.ask(find, 3), lambda answer: not answer.error_code)
+    found = await eventually_async(lambda: any_client.ask(find, 3), lambda answer: not answer.error_code)
     commit = m.OffsetCommitRequest(group_id="g", generation_id_or_member_epoch=-1)
     partition = m.OffsetCommitRequest.OffsetCommitRequestPartition(partition_index=0, committed_offset=5)
     commit.topics = [m.OffsetCommitRequest.OffsetCommitRequestTopic(name="t", partitions=[partition])]
@@ -160,16 +162,18 @@ async def test_a_group_moves_with_the_leader_of_its_partition(cluster: Cluster) 
     async def commit_at(broker_id: int) -> int:
         return int((await cluster.clients[broker_id].ask(commit, 7)).topics[0].partitions[0].error_code)
 
-    await until(lambda: commit_at(found.node_id), lambda code: code == ErrorCode.NONE)
+    await eventually_async(lambda: commit_at(found.node_id), lambda code: code == ErrorCode.NONE)
     await cluster.brokers[found.node_id].stop()
     left = next(each for each in cluster.brokers if each != found.node_id)
-    moved = await until(
+    moved = await eventually_async(
         lambda: cluster.clients[left].ask(find, 3),
         lambda answer: not answer.error_code and answer.node_id != found.node_id,
     )
     wanted = m.OffsetFetchRequest.OffsetFetchRequestTopic(name="t", partition_indexes=[0])
     request = m.OffsetFetchRequest(group_id="g", topics=[wanted])
-    answer = await until(lambda: cluster.clients[moved.node_id].ask(request, 5), lambda answer: not answer.error_code)
+    answer = await eventually_async(
+        lambda: cluster.clients[moved.node_id].ask(request, 5), lambda answer: not answer.error_code
+    )
     assert answer.topics[0].partitions[0].committed_offset == 5
     with contextlib.suppress(ConnectionError):
         stranger = next(each for each in cluster.brokers if each not in (found.node_id, moved.node_id))

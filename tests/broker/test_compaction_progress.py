@@ -18,8 +18,8 @@ from odradek.broker.replication.state.partition import Role
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
 from tests.broker.test_cluster_admin import Cluster, running_cluster
-from tests.broker.test_cluster_admin_configs import until
 from tests.broker.wire import batch, fetch_request
+from tests.support.eventually import eventually_async
 
 Cleaned = defaultdict[int, int]
 """Below which offset each broker has compacted; -1 where it has not."""
@@ -65,7 +65,7 @@ async def stop(cluster: Cluster, broker_id: int, observer: int) -> None:
     async def live() -> set[int]:
         return set(cluster.brokers[observer].metadata_cache.brokers)
 
-    await until(live, lambda brokers: broker_id not in brokers)
+    await eventually_async(live, lambda brokers: broker_id not in brokers)
 
 
 class Follower:
@@ -149,30 +149,30 @@ async def test_three_brokers_receive_the_progress_of_the_last(cluster: Cluster, 
     await cluster.create("t", [1, 2, 3])
     await written(cluster, 1)
     for broker_id in (1, 2, 3):
-        await until(lambda asked=broker_id: known(cluster, asked), lambda offset: offset == 0)
+        await eventually_async(lambda asked=broker_id: known(cluster, asked), lambda offset: offset == 0)
     cleaned.update({1: 18, 2: 16, 3: 9})
     for broker_id in (1, 2, 3):
-        await until(lambda asked=broker_id: known(cluster, asked), lambda offset: offset == 9)
+        await eventually_async(lambda asked=broker_id: known(cluster, asked), lambda offset: offset == 9)
     cleaned[3] = 17
     for broker_id in (1, 2, 3):
-        await until(lambda asked=broker_id: known(cluster, asked), lambda offset: offset == 16)
+        await eventually_async(lambda asked=broker_id: known(cluster, asked), lambda offset: offset == 16)
 
 
 async def test_an_absent_replica_holds_back_the_progress_of_all(cluster: Cluster, cleaned: Cleaned) -> None:
     await cluster.create("t", [1, 2, 3])
     await written(cluster, 1)
     cleaned.update({1: 8, 2: 8, 3: 8})
-    await until(lambda: known(cluster, 2), lambda offset: offset == 8)
+    await eventually_async(lambda: known(cluster, 2), lambda offset: offset == 8)
     await cluster.brokers[3].stop()
-    await until(lambda: _isr(cluster, 1), lambda isr: 3 not in isr)
+    await eventually_async(lambda: _isr(cluster, 1), lambda isr: 3 not in isr)
     cleaned.update({1: 19, 2: 19})
     leading = replica_of(cluster, 1).machine
-    await until(lambda: _reported(cluster, 1, 2), lambda offset: offset == 19)
+    await eventually_async(lambda: _reported(cluster, 1, 2), lambda offset: offset == 19)
     assert leading.compacted_everywhere == 0, "its loss began an epoch, in which it has not reported"
     assert await Follower(cluster, 3, 1).fetch(8) == [8]
-    await until(lambda: known(cluster, 2), lambda offset: offset == 8)
+    await eventually_async(lambda: known(cluster, 2), lambda offset: offset == 8)
     await cluster.brokers[1].stop()
-    await until(lambda: _role(cluster, 2), lambda role: role is Role.LEADER)
+    await eventually_async(lambda: _role(cluster, 2), lambda role: role is Role.LEADER)
     assert await known(cluster, 2) == 0, "no broker except broker 2 itself has reported to it"
 
 

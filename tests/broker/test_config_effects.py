@@ -29,9 +29,10 @@ from odradek.protocol.dial import Channel, connect
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.listening import UNLIMITED, Listener, Rate
 from odradek.storage.disk import OsDisk
-from tests.broker.test_cluster_admin_configs import set_config, until
+from tests.broker.test_cluster_admin_configs import set_config
 from tests.broker.test_cluster_admin_oracle import BROKER, DELETE, LOGGER, SET, TOPIC, alter, describe
 from tests.broker.wire import DEADLINE_S, Client, batch, running_broker
+from tests.support.eventually import eventually_async
 
 HERE = "127.0.0.1"
 
@@ -123,15 +124,8 @@ async def running_pair(folder: Path, **overrides: str) -> AsyncIterator[Pair]:
             pair.clients[broker_id] = await Client.connect(broker.port)
             stack.callback(pair.clients[broker_id].close)
         for broker in pair.brokers.values():
-            await until(_answer(lambda broker=broker: len(broker.metadata_cache.brokers)), lambda known: known == 2)
+            await eventually_async(lambda broker=broker: len(broker.metadata_cache.brokers), lambda known: known == 2)
         yield pair
-
-
-def _answer(look: Any) -> Any:
-    async def ask() -> Any:
-        return look()
-
-    return ask
 
 
 async def test_control_requests_use_the_control_plane_listener(tmp_path: Path) -> None:
@@ -158,7 +152,7 @@ async def test_a_leader_is_followed_over_num_replica_fetchers_connections(tmp_pa
         before = pair.dialing[2].ports[port]
         assert before >= 2
         await set_config(pair.clients[2], BROKER, "2", ("num.replica.fetchers", SET, "4"))
-        await until(_answer(lambda: pair.dialing[2].ports[port]), lambda dialed: dialed >= before + 2)
+        await eventually_async(lambda: pair.dialing[2].ports[port], lambda dialed: dialed >= before + 2)
         await set_config(pair.clients[2], BROKER, "2", ("num.replica.fetchers", DELETE, None))
         for partition in range(8):
             answer = await pair.clients[1].produce("t", batch(b"v"), partition=partition, acks=-1)
@@ -170,7 +164,7 @@ async def test_a_follower_gives_up_a_leader_that_does_not_answer(tmp_path: Path)
     async with running_pair(tmp_path, **settings) as pair:
         pair.dialing[2].is_mute = True
         await pair.create("t", [1, 2])
-        await until(_answer(lambda: pair.dialing[2].ports[pair.port(1)]), lambda dialed: dialed >= 3)
+        await eventually_async(lambda: pair.dialing[2].ports[pair.port(1)], lambda dialed: dialed >= 3)
         pair.dialing[2].is_mute = False
         assert (await pair.clients[1].produce("t", batch(b"v"), acks=-1)).error_code == ErrorCode.NONE
 
@@ -180,7 +174,9 @@ async def test_a_commit_waits_for_the_required_acknowledgements(tmp_path: Path, 
     settings = {"offsets_commit_required_acks": acks, "offsets_commit_timeout_ms": "300"}
     async with running_pair(tmp_path, **settings) as pair:
         find = m.FindCoordinatorRequest(key="g")
-        found = await until(lambda: pair.clients[1].ask(find, 2), lambda answer: answer.error_code == ErrorCode.NONE)
+        found = await eventually_async(
+            lambda: pair.clients[1].ask(find, 2), lambda answer: answer.error_code == ErrorCode.NONE
+        )
         await pair.create("t", [1, 2])
         leader, follower = found.node_id, 3 - found.node_id
         assert (await commit(pair.clients[leader], 1)) == ErrorCode.NONE
@@ -303,7 +299,7 @@ async def test_limits_on_connections_change_at_once(client: Client, broker: Brok
     await set_config(client, BROKER, "", ("max.connections.per.ip", SET, "1"))
     assert await is_turned_away()
     await set_config(client, BROKER, "0", ("max.connections.per.ip.overrides", SET, f"{HERE}:2"))
-    await until(is_turned_away, lambda turned: not turned)
+    await eventually_async(is_turned_away, lambda turned: not turned)
     await set_config(client, BROKER, "0", ("max.connections.per.ip.overrides", DELETE, None))
     await set_config(client, BROKER, "", ("max.connections.per.ip", DELETE, None))
     assert not await is_turned_away()
@@ -470,7 +466,7 @@ async def test_a_listener_added_at_run_time_exists_after_a_restart(tmp_path: Pat
             ("listener.security.protocol.map", SET, "PLAINTEXT:PLAINTEXT,EXTRA:PLAINTEXT"),
             ("advertised.listeners", SET, f"PLAINTEXT://{HERE}:{here},EXTRA://outside:{extra}"),
         )
-        await until(lambda: notified(extra), lambda brokers: brokers == [("outside", extra)])
+        await eventually_async(lambda: notified(extra), lambda brokers: brokers == [("outside", extra)])
         client.close()
     async with running_broker(tmp_path / "data", static):
         assert await notified(extra) == [("outside", extra)]
@@ -504,7 +500,7 @@ async def test_the_cleaner_applies_changes_at_once(tmp_path: Path) -> None:
             assert (await client.produce("t", batch(b"%d" % number * 200))).error_code == ErrorCode.NONE
         assert broker.cleaner.metrics.passes == 0
         await set_config(client, BROKER, "", ("log.cleaner.min.cleanable.ratio", SET, "0.01"))
-        await until(_answer(lambda: broker.cleaner.metrics.passes), lambda passes: passes > 0)
+        await eventually_async(lambda: broker.cleaner.metrics.passes, lambda passes: passes > 0)
         client.close()
 
 
@@ -515,7 +511,7 @@ async def test_a_coordinator_loads_in_small_reads(tmp_path: Path) -> None:
             client = await Client.connect(broker.port)
             if not number:
                 await client.create_topic("t")
-            await until(lambda client=client: find(client), lambda code: code == ErrorCode.NONE)
+            await eventually_async(lambda client=client: find(client), lambda code: code == ErrorCode.NONE)
             if number:
                 fetch = m.OffsetFetchRequest.OffsetFetchRequestTopic(name="t", partition_indexes=[0])
                 answer = await client.ask(m.OffsetFetchRequest(group_id="g", topics=[fetch]), 5)

@@ -8,7 +8,7 @@ sorted, because Kafka's order is that of a hash table.
 
 from __future__ import annotations
 
-import asyncio
+import contextlib
 import logging
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
@@ -25,8 +25,9 @@ from odradek.ports import free_port
 from odradek.protocol import messages as m
 from tests import configuration
 from tests.broker.test_cluster_admin_oracle import Script, alter, describe, replace_configs
-from tests.broker.wire import DEADLINE_S, Client, running_broker
+from tests.broker.wire import Client, running_broker
 from tests.jvm.kafka import Kafka
+from tests.support.eventually import eventually_async
 
 pytestmark = pytest.mark.jvm
 
@@ -75,16 +76,17 @@ class Patient(Script):
     async def see(self, what: str, request: m.DescribeConfigsRequest, version: int) -> None:
         """Describe, and record the last response."""
         number = len(self.transcript)
-        deadline_s = asyncio.get_running_loop().time() + SETTLED_S
-        while True:
+
+        async def look() -> str:
+            del self.transcript[number:]
             answer = await self.quietly(request, version)
             _without_what_is_intended(answer)
             self.note(what, answer)
-            wanted = self._expected[number] if number < len(self._expected) else self.transcript[-1]
-            if self.transcript[-1] == wanted or asyncio.get_running_loop().time() > deadline_s:
-                return
-            self.transcript.pop()
-            await asyncio.sleep(0.005)
+            return self.transcript[-1]
+
+        wanted = self._expected[number : number + 1]
+        with contextlib.suppress(AssertionError):  # the comparison of the transcripts shows the difference
+            await eventually_async(look, lambda seen: not wanted or seen == wanted[0], timeout_s=SETTLED_S)
 
 
 def _without_what_is_intended(answer: m.DescribeConfigsResponse) -> None:
@@ -395,16 +397,11 @@ async def listeners(script: Patient) -> None:
         script.note("sent", await reported_through(here.port, lambda brokers: True))
         # Kafka applies the change some time after its response, and accepts a forbidden change when it equals the
         # current value.
-        async with asyncio.timeout(DEADLINE_S):
-            while not await is_open(ports[0]):  # noqa: ASYNC110 - another process has no event
-                await asyncio.sleep(0.02)
-    async with asyncio.timeout(DEADLINE_S):
-        script.note("sent", await reported_through(ports[0], lambda brokers: brokers == [("elsewhere", ports[1])]))
+        await eventually_async(lambda: is_open(ports[0]))
+    script.note("sent", await reported_through(ports[0], lambda brokers: brokers == [("elsewhere", ports[1])]))
     gone = [(name, DELETE, None) for name in APART]
     await script.ask(alter((BROKER, "0", gone)), 1)
-    async with asyncio.timeout(DEADLINE_S):
-        while await is_open(ports[0]):  # noqa: ASYNC110 - another process has no event
-            await asyncio.sleep(0.02)
+    await eventually_async(lambda: is_open(ports[0]), lambda accepts: not accepts)
     script.transcript = [
         _without_numbers(line, {here.port: "HERE", ports[0]: "EXTRA", ports[1]: "MORE"}) for line in script.transcript
     ]
@@ -412,20 +409,16 @@ async def listeners(script: Patient) -> None:
 
 async def reported_through(port: int, enough: Callable[[list[tuple[str, int]]], bool]) -> list[tuple[str, int]]:
     """The addresses that Metadata returns to a client at this port, once they are the expected ones."""
-    while True:
-        try:
-            client = await Client.connect(port)
-        except ConnectionRefusedError:
-            await asyncio.sleep(0.02)
-            continue
+
+    async def reported() -> list[tuple[str, int]]:
+        client = await Client.connect(port)
         try:
             answer = await client.ask(m.MetadataRequest(topics=[]), 7)
         finally:
             client.close()
-        brokers = [(each.host, each.port) for each in answer.brokers]
-        if enough(brokers):
-            return brokers
-        await asyncio.sleep(0.02)
+        return [(each.host, each.port) for each in answer.brokers]
+
+    return await eventually_async(reported, enough, retry_on=(ConnectionRefusedError,))
 
 
 async def is_open(port: int) -> bool:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
 
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
-from tests.broker.wire import DEADLINE_S, Client
+from tests.broker.wire import Client
+from tests.support.eventually import eventually_async
 
 GROUP = "g"
 Beat = m.ConsumerGroupHeartbeatRequest
@@ -19,9 +19,7 @@ Beat = m.ConsumerGroupHeartbeatRequest
 async def coordinator(client: Client) -> Client:
     """A client of a broker that coordinates groups and has a topic of four partitions."""
     request = m.FindCoordinatorRequest(coordinator_keys=[GROUP])
-    async with asyncio.timeout(DEADLINE_S):
-        while (await client.ask(request, 6)).coordinators[0].error_code != ErrorCode.NONE:  # noqa: ASYNC110 - the topic has no event to wait for
-            await asyncio.sleep(0.01)
+    await eventually_async(lambda: client.ask(request, 6), lambda answer: not answer.coordinators[0].error_code)
     topic = m.CreateTopicsRequest.CreatableTopic(name="t", num_partitions=4, replication_factor=1)
     created = await client.ask(m.CreateTopicsRequest(topics=[topic], timeout_ms=10_000), 7)
     assert created.topics[0].error_code == ErrorCode.NONE

@@ -7,7 +7,6 @@ from there.
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,8 @@ import pytest
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
 from tests.broker.kraft import running_kraft
-from tests.broker.wire import DEADLINE_S, Client, running_broker
+from tests.broker.wire import Client, running_broker
+from tests.support.eventually import eventually_async
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow]
 
@@ -49,13 +49,14 @@ class Script:
         return epoch - (self._lead or 0) if epoch > 0 else epoch
 
     async def begin(self) -> None:
-        async with asyncio.timeout(DEADLINE_S * 3):
-            find = m.FindCoordinatorRequest(coordinator_keys=[GROUP])
-            while (await self._client.ask(find, 6)).coordinators[0].error_code in NOT_YET:  # noqa: ASYNC110 - no event to wait for
-                await asyncio.sleep(0.1)
-            describe = m.ConsumerGroupDescribeRequest(group_ids=[GROUP])
-            while (await self._client.ask(describe, 1)).groups[0].error_code in NOT_YET:  # noqa: ASYNC110 - the same
-                await asyncio.sleep(0.1)
+        find = m.FindCoordinatorRequest(coordinator_keys=[GROUP])
+        await eventually_async(
+            lambda: self._client.ask(find, 6), lambda answer: answer.coordinators[0].error_code not in NOT_YET
+        )
+        describe = m.ConsumerGroupDescribeRequest(group_ids=[GROUP])
+        await eventually_async(
+            lambda: self._client.ask(describe, 1), lambda answer: answer.groups[0].error_code not in NOT_YET
+        )
         for name, partitions in (("t", 4), ("u", 3)):
             created = await self._client.create_topic(name, partitions)
             self._names[created.topic_id] = name

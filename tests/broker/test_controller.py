@@ -26,8 +26,7 @@ from odradek.broker.runtime.timers import LoopTimers, SystemClock
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.storage.disk import OsDisk
-
-DEADLINE_S = 20
+from tests.support.eventually import eventually_async
 
 
 class Brokers:
@@ -150,12 +149,6 @@ async def nodes(registry: Registry, path: str) -> set[str]:
     return {path}.union(*[await nodes(registry, f"{path}/{child}") for child in children])
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(DEADLINE_S):
-        while not condition():  # noqa: ASYNC110 - what is waited for has no event of its own
-            await asyncio.sleep(0)
-
-
 async def outcome_of(work: Awaitable[Any]) -> ErrorCode:
     try:
         await work
@@ -212,7 +205,7 @@ async def test_a_broker_replaces_the_registration_of_its_predecessor(tmp_path: P
         await second.start()
         assert second.registration.broker_epoch > epoch
         # The process before is not dead here, so either may win the vacated controller znode.
-        await until(lambda: second.controller.is_active is not first.controller.is_active)
+        await eventually_async(lambda: second.controller.is_active is not first.controller.is_active)
         await second.close()
         await first.close()
 
@@ -229,8 +222,8 @@ async def test_another_broker_takes_over_the_controller_znode_with_the_session(t
             await second.controller.create_topics([NewTopic("other")])
         assert refused.value.code is ErrorCode.NOT_CONTROLLER
         await first.close()
-        await until(lambda: second.controller.is_active)
-        await until(lambda: second.brokers.led.get(("t", 0), 0) > 0)
+        await eventually_async(lambda: second.controller.is_active)
+        await eventually_async(lambda: second.brokers.led.get(("t", 0), 0) > 0)
         data, _ = await second.registry.get("/brokers/topics/t/partitions/0/state")
         state = znodes.PartitionState.decode(data)
         assert (state.leader, state.isr) == (1, (1,))
@@ -260,7 +253,7 @@ async def test_an_interrupted_deletion_is_finished_at_the_next_start(tmp_path: P
         assert await outcome_of(harness.controller.delete_topic("t")) in (ErrorCode.NONE, ErrorCode.NOT_CONTROLLER)
     async with running(tmp_path) as harness:
         if begun:
-            await until(lambda: harness.topics == {"kept"})
+            await eventually_async(lambda: harness.topics == {"kept"})
             assert not await nodes(harness.registry, "/brokers/topics/t")
             assert not await nodes(harness.registry, "/config/topics/t")
         else:
@@ -273,7 +266,7 @@ async def test_a_controller_that_lost_the_registry_is_elected_again(tmp_path: Pa
         harness.lose_registry_at(2)
         with pytest.raises(KafkaError):
             await harness.controller.create_topics([NewTopic("t")])
-        await until(lambda: harness.controller.is_active)
+        await eventually_async(lambda: harness.controller.is_active)
         data, _ = await harness.registry.get(znodes.CONTROLLER_EPOCH)
         assert znodes.decode_controller_epoch(data) == 2
         (outcome,) = await harness.controller.create_topics([NewTopic("u")])
@@ -301,7 +294,7 @@ async def test_a_controller_of_an_old_epoch_writes_nothing_and_resigns(tmp_path:
         assert await outcome_of(work[api]()) is ErrorCode.NOT_CONTROLLER
         assert {path: await registry.get(path) for path in before} == before
         assert {path for parent in parents for path in await nodes(registry, parent)} <= before.keys()
-        await until(lambda: controller.is_active)
+        await eventually_async(lambda: controller.is_active)
         data, _ = await registry.get(znodes.CONTROLLER_EPOCH)
         assert znodes.decode_controller_epoch(data) == 10, "it did not resign, so no election gave it a new epoch"
 
@@ -312,7 +305,7 @@ async def test_a_topic_grows_over_the_brokers_in_turn(tmp_path: Path) -> None:
         for harness in harnesses:
             await harness.start()
         controller = harnesses[0].controller
-        await until(lambda: len(harnesses[0].brokers.live) == 3)
+        await eventually_async(lambda: len(harnesses[0].brokers.live) == 3)
         await controller.create_topics([NewTopic("t", assignments={0: (1, 2)})])
         for count in range(2, 7):
             grown = await controller.create_partitions([NewPartitions("t", count, None)], validate_only=False)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
-from tests.broker.wire import DEADLINE_S, Client
+from tests.broker.wire import Client
+from tests.support.eventually import eventually_async
 
 GROUP = "g"
 UNKNOWN_ID = b"\x01" * 16
@@ -18,9 +17,7 @@ UNKNOWN_ID = b"\x01" * 16
 async def coordinator(client: Client) -> Client:
     """A client of a broker that coordinates groups."""
     request = m.FindCoordinatorRequest(coordinator_keys=[GROUP])
-    async with asyncio.timeout(DEADLINE_S):
-        while (await client.ask(request, 6)).coordinators[0].error_code != ErrorCode.NONE:  # noqa: ASYNC110 - the topic has no event to wait for
-            await asyncio.sleep(0.01)
+    await eventually_async(lambda: client.ask(request, 6), lambda answer: not answer.coordinators[0].error_code)
     return client
 
 

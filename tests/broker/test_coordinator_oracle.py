@@ -7,7 +7,6 @@ replaced by its number in the order of appearance; where Kafka's order is that o
 
 from __future__ import annotations
 
-import asyncio
 import re
 import uuid
 from collections.abc import Awaitable, Callable
@@ -18,8 +17,9 @@ import pytest
 
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
-from tests.broker.wire import DEADLINE_S, Client, running_broker
+from tests.broker.wire import Client, running_broker
 from tests.jvm.kafka import Kafka
+from tests.support.eventually import eventually_async
 
 pytestmark = pytest.mark.jvm
 
@@ -55,8 +55,10 @@ class Script:
         await client.create_topic(self.topic, 2)
         find = m.FindCoordinatorRequest(key=self.group)
         describe = m.DescribeGroupsRequest(groups=[self.group])
-        await _until(lambda: client.ask(find, 0), lambda answer: answer.error_code not in NOT_YET)
-        await _until(lambda: client.ask(describe, 0), lambda answer: answer.groups[0].error_code not in NOT_YET)
+        await eventually_async(lambda: client.ask(find, 0), lambda answer: answer.error_code not in NOT_YET)
+        await eventually_async(
+            lambda: client.ask(describe, 0), lambda answer: answer.groups[0].error_code not in NOT_YET
+        )
 
     def note(self, what: str, answer: Any) -> Any:
         """Record a response."""
@@ -246,7 +248,9 @@ async def two_members(script: Script) -> None:
     waiting = await script.client("second")
     await waiting.send(script.joining(second), 9)
     main, describe = await script.client(), m.DescribeGroupsRequest(groups=[script.group])
-    await _until(lambda: main.ask(describe, 5), lambda answer: answer.groups[0].group_state == "PreparingRebalance")
+    await eventually_async(
+        lambda: main.ask(describe, 5), lambda answer: answer.groups[0].group_state == "PreparingRebalance"
+    )
     await script.ask(script.beating(first, generation), 4)
     await script.ask(script.committing(first, generation), 9)
     await script.ask(script.syncing(first, generation, {}), 5)
@@ -314,13 +318,6 @@ async def deleted_offsets(script: Script) -> None:
     await script.ask(script.leaving((member_id, None)), 5)
     await script.ask(script.joining(protocol_type="connect"), 3)
     await script.ask(deleting(script.topic), 0)
-
-
-async def _until(ask: Callable[[], Awaitable[Any]], holds: Callable[[Any], bool]) -> None:
-    """Repeat the request until the response is the expected one."""
-    async with asyncio.timeout(DEADLINE_S):
-        while not holds(await ask()):  # noqa: ASYNC110 - the broker's state has no event to wait for
-            await asyncio.sleep(0.02)
 
 
 async def transcript(play: Callable[[Script], Awaitable[None]], port: int, name: str) -> list[str]:

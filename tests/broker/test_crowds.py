@@ -18,17 +18,9 @@ import pytest
 from odradek.broker_process import BrokerProcess
 from odradek.protocol import messages as m
 from odradek.protocol.framing import frame, request_header
-from tests.broker.crowd import (
-    MB,
-    Neighbour,
-    limited_command,
-    most_descriptors,
-    notified,
-    open_files,
-    resident_bytes,
-    until,
-)
+from tests.broker.crowd import MB, Neighbour, limited_command, most_descriptors, notified, open_files, resident_bytes
 from tests.broker.wire import Client, running_broker
+from tests.support.eventually import eventually_async
 
 CROWD = 5_000
 BYTES_A_CONNECTION = 8_000
@@ -109,7 +101,7 @@ async def test_thousands_of_clients_are_answered_and_need_little_memory(
     finally:
         for sock in crowd:
             sock.close()
-    await until(lambda: open_files(process.pid) <= files)
+    await eventually_async(lambda: open_files(process.pid) <= files)
 
 
 @pytest.mark.slow
@@ -162,7 +154,7 @@ async def test_slow_and_half_open_clients_delay_no_other_client(process: BrokerP
         await neighbour.live(2)
     answers = {await loop.sock_recv(sock, 65536) for sock in slow}
     assert len(answers) == 1
-    await until(lambda: bool(notified(process, "memory")))
+    await eventually_async(lambda: bool(notified(process, "memory")))
     assert resident_bytes(process.pid) - before < 80 * MB
     for task in halves:
         task.cancel()
@@ -177,7 +169,7 @@ async def test_without_descriptors_new_connections_wait_and_logs_continue(tmp_pa
         neighbour = await Neighbour.settle(process.port, "there")
         crowd = [await connect(process.port) for _ in range(2 * FEW_FILES)]
         answers = [asyncio.create_task(ask(sock)) for sock in crowd]
-        await until(lambda: bool(notified(process, "file descriptors")))
+        await eventually_async(lambda: bool(notified(process, "file descriptors")))
         await neighbour.live(20)
         await neighbour.make_topic("made-meanwhile")
         assert open_files(process.pid) < FEW_FILES

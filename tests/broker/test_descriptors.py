@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import os
 from pathlib import Path
@@ -14,8 +13,9 @@ from odradek.broker_process import BrokerProcess
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.storage.disk import File, OsDisk
-from tests.broker.crowd import limited_command, open_files, until
-from tests.broker.wire import DEADLINE_S, Client, batch, running_broker
+from tests.broker.crowd import limited_command, open_files
+from tests.broker.wire import Client, batch, running_broker
+from tests.support.eventually import eventually_async
 
 FILES = 120
 IDLE = 56
@@ -75,7 +75,7 @@ async def test_idle_connections_at_a_low_limit_do_not_stop_a_broker(tmp_path: Pa
         assert (await client.fetch("there", 0)).high_watermark == acknowledged
         for each in idle:
             each.close()
-        await until(lambda: open_files(process.pid) < FILES - IDLE // 2)
+        await eventually_async(lambda: open_files(process.pid) < FILES - IDLE // 2)
         assert (await create(client, "refused", 5)).error_code == 0
         assert (await grow(client, "there", 4)).error_code == 0
         for partition in range(4):
@@ -113,10 +113,11 @@ async def test_a_log_that_could_not_be_created_is_created_when_descriptors_are_f
         assert (await client.produce("before", batch(b"v"))).error_code == 0
         assert not await is_offline(client)
         disk.is_short = False
-        async with asyncio.timeout(DEADLINE_S):
-            for partition in range(2):
-                while (await client.produce("late", batch(b"v"), partition=partition)).error_code:  # noqa: ASYNC110 - no event
-                    await asyncio.sleep(0.02)
+        for partition in range(2):
+            await eventually_async(
+                lambda partition=partition: client.produce("late", batch(b"v"), partition=partition),
+                lambda answer: not answer.error_code,
+            )
         client.close()
 
 
@@ -128,9 +129,7 @@ async def test_a_topic_that_is_deleted_before_its_log_is_created_stays_away(tmp_
         assert (await create(client, "late", 1)).error_code == 0
         answer = await client.ask(m.DeleteTopicsRequest(topic_names=["late"], timeout_ms=5_000), 5)
         assert answer.responses[0].error_code == 0
-        async with asyncio.timeout(DEADLINE_S):
-            while broker.replica_manager.unmade:  # noqa: ASYNC110 - the controller's StopReplica has no event here
-                await asyncio.sleep(0.02)
+        await eventually_async(lambda: not broker.replica_manager.unmade)
         disk.is_short = False
         assert not [name for name in os.listdir(tmp_path) if name.startswith("late-")]
         assert (await create(client, "late", 1)).error_code == 0

@@ -23,6 +23,7 @@ from odradek.protocol.batch import headers, records
 from odradek.protocol.errors import ErrorCode
 from odradek.storage.disk import Buffer, OsDisk, OsFile
 from tests.broker.wire import DEADLINE_S, Client, batch, fetch_request, produce_request, running_broker
+from tests.support.eventually import eventually_async
 
 
 class Disk(OsDisk):
@@ -100,12 +101,14 @@ async def spread(client: Client, tmp_path: Path, **configs: str) -> tuple[list[i
 
 async def shown_lost(client: Client, *lost: tuple[str, int]) -> dict[tuple[str, int], Any]:
     """The Metadata of every partition, when these are expected to be offline."""
-    shown: dict[tuple[str, int], Any] = {}
-    async with asyncio.timeout(DEADLINE_S):
-        while not all(each in shown and shown[each].offline_replicas for each in lost):
-            topics = (await client.ask(m.MetadataRequest(topics=None), 12)).topics
-            shown = {(topic.name, each.partition_index): each for topic in topics for each in topic.partitions}
-    return shown
+
+    async def look() -> dict[tuple[str, int], Any]:
+        topics = (await client.ask(m.MetadataRequest(topics=None), 12)).topics
+        return {(topic.name, each.partition_index): each for topic in topics for each in topic.partitions}
+
+    return await eventually_async(
+        look, lambda shown: all(each in shown and shown[each].offline_replicas for each in lost)
+    )
 
 
 @pytest.mark.parametrize("fault", ["write", "fsync", "checkpoint", "deletion"])
@@ -336,10 +339,10 @@ async def test_records_that_a_disk_would_not_delete_do_not_reappear_under_a_new_
         disk.place, disk.write_error = "/t-0", errno.EIO
         deleted = await client.ask(m.DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000), 5)
         assert deleted.responses[0].error_code == 0
-        async with asyncio.timeout(20):
-            described = m.DescribeLogDirsRequest(topics=None)
-            while not any(each.error_code for each in (await client.ask(described, 4)).results):
-                pass
+        described = m.DescribeLogDirsRequest(topics=None)
+        await eventually_async(
+            lambda: client.ask(described, 4), lambda answer: any(each.error_code for each in answer.results)
+        )
         disk.write_error = 0
         # The controller keeps the topic in deletion, as Kafka's does, until the directory is back.
         topic = m.CreateTopicsRequest.CreatableTopic(name="t", num_partitions=1, replication_factor=1)

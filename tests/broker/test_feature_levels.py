@@ -17,8 +17,8 @@ from odradek.broker.runtime.request_tasks import RequestTasks
 from odradek.broker.runtime.timers import SystemClock
 from odradek.protocol import messages as m
 from odradek.storage.disk import OsDisk
-from tests.broker.test_controller import until
 from tests.broker.wire import Client
+from tests.support.eventually import eventually_async
 
 OURS: dict[str, Mapping[str, int]] = dict(REGISTERED)
 NAMES = st.sampled_from([*SUPPORTED, "metadata.version"])
@@ -50,12 +50,12 @@ async def test_a_broker_without_features_removes_them_for_all(tmp_path: Path) ->
     assert dict(features.levels) == {"group.version": 1, "transaction.version": 2}
     epochs = [features.epoch]
     await registry.create(znodes.broker_path(2), znodes.BrokerRegistration((), 0).encode())
-    await until(lambda: not features.levels)
+    await eventually_async(lambda: not features.levels)
     epochs.append(features.epoch)
     await registry.create(znodes.broker_path(3), b"what no broker writes")
     await registry.delete(znodes.broker_path(2))
     await registry.delete(znodes.broker_path(3))
-    await until(lambda: bool(features.levels))
+    await eventually_async(lambda: bool(features.levels))
     epochs.append(features.epoch)
     assert epochs == sorted(set(epochs)), "clients use the features with the highest epoch"
     await request_tasks.close()

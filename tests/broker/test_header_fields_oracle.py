@@ -23,6 +23,7 @@ from odradek.protocol.errors import ErrorCode
 from tests.broker.wire import Client, produce_request, running_broker
 from tests.jvm.kafka import Kafka
 from tests.storage.header_fields import Case, drawn, of_producer, single_fields
+from tests.support.eventually import eventually_async
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow]
 
@@ -99,16 +100,15 @@ def comparable(topic: str, stored: bytes) -> Any:
 async def run(port: int) -> dict[tuple[str, int], Seen]:
     """Every case against one broker."""
     client = await Client.connect(port)
-    async with asyncio.timeout(30):
-        while not (await client.ask(m.MetadataRequest(topics=[]), 9)).brokers:  # noqa: ASYNC110 - no event
-            await asyncio.sleep(0.02)
+    await eventually_async(lambda: client.ask(m.MetadataRequest(topics=[]), 9), lambda answer: answer.brokers)
     seen = {}
     for topic, configs in TOPICS.items():
         await client.create_topic(topic, PARTITIONS, {**KEEPS, **configs})
-        async with asyncio.timeout(30):
-            for partition in range(PARTITIONS):
-                while (await client.fetch(topic, 0, partition=partition)).error_code:  # noqa: ASYNC110 - no event
-                    await asyncio.sleep(0.02)
+        for partition in range(PARTITIONS):
+            await eventually_async(
+                lambda topic=topic, partition=partition: client.fetch(topic, 0, partition=partition),
+                lambda answer: not answer.error_code,
+            )
         row = cases(topic)
 
         async def share(partition: int, topic: str = topic, row: list[Case] = row) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -15,6 +14,7 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 
 from odradek.broker_process import BrokerProcess
 from odradek.ports import free_port
+from tests.support.eventually import eventually
 
 pytestmark = pytest.mark.slow
 
@@ -47,14 +47,6 @@ class Compacting(BrokerProcess):
     @property
     def folder(self) -> Path:
         return self.data_dir / "t-0"
-
-
-def until(condition: Callable[[], object]) -> None:
-    """Return when the condition holds."""
-    end = time.monotonic() + TIMEOUT_S
-    while not condition():
-        assert time.monotonic() < end, "the condition did not hold in time"
-        time.sleep(0.02)
 
 
 @pytest.fixture
@@ -137,7 +129,7 @@ def test_a_topic_shrinks_to_the_latest_values_and_the_metrics_show_it(compacting
     broker = compacting()
     create(broker, "t")
     fill(broker)
-    until(lambda: sealed_records(broker, 50))
+    eventually(lambda: sealed_records(broker, 50))
     found = read(broker)
     assert {key: value for _, key, value in found} == {b"k%d" % key: b"39 of %d" % key for key in range(50)}
     assert [offset for offset, _, _ in found] == sorted({offset for offset, _, _ in found})
@@ -145,7 +137,7 @@ def test_a_topic_shrinks_to_the_latest_values_and_the_metrics_show_it(compacting
     assert metrics["odradek_log_cleaner_passes_total"] >= 1
     assert 0 < metrics["kafka_log_logcleaner_cleaner_recopy_percent"] < 100
     assert broker.uncleanable() == 0
-    until(lambda: "t 0 " in (broker.data_dir / "cleaner-offset-checkpoint").read_text())
+    eventually(lambda: "t 0 " in (broker.data_dir / "cleaner-offset-checkpoint").read_text())
     assert list(broker.folder.glob("*.deleted")), "the old files stay for file.delete.delay.ms"
 
 
@@ -160,8 +152,8 @@ def test_an_unreadable_log_is_skipped_and_counted(compacting: Callable[..., Comp
     data[len(data) // 2] ^= 0xFF
     first.write_bytes(data)
     broker = compacting()
-    until(lambda: broker.uncleanable() == 1)
-    until(lambda: "other 0 " in (broker.data_dir / "cleaner-offset-checkpoint").read_text())
+    eventually(lambda: broker.uncleanable() == 1)
+    eventually(lambda: "other 0 " in (broker.data_dir / "cleaner-offset-checkpoint").read_text())
     sizes = f'kafka_log_logcleanermanager_uncleanable_bytes{{logDirectory="{broker.data_dir}"}}'
     assert broker.metrics()[sizes] > 10_000
     assert "marking log as uncleanable until restart topic=t partition=0 " in broker.output
@@ -174,11 +166,11 @@ def test_a_dead_worker_is_replaced_and_its_pass_repeated(compacting: Callable[..
     broker = compacting(log_cleaner_io_max_bytes_per_second=SLOW)
     admin = create(broker, "t")
     fill(broker)
-    until(lambda: list(broker.folder.glob("*.cleaned")))
+    eventually(lambda: list(broker.folder.glob("*.cleaned")))
     (worker,) = children(broker.pid)
     set_broker(admin, "log.cleaner.io.max.bytes.per.second", FAST)
     os.kill(worker, signal.SIGKILL)
-    until(lambda: sealed_records(broker, 50))
+    eventually(lambda: sealed_records(broker, 50))
     assert "retrying interrupted compaction" in broker.output
     assert broker.uncleanable() == 0
 
@@ -187,12 +179,12 @@ def test_a_killed_broker_takes_its_worker_along(compacting: Callable[..., Compac
     broker = compacting(log_cleaner_io_max_bytes_per_second=SLOW)
     create(broker, "t")
     fill(broker)
-    until(lambda: list(broker.folder.glob("*.cleaned")))
+    eventually(lambda: list(broker.folder.glob("*.cleaned")))
     (worker,) = children(broker.pid)
     broker.kill()
-    until(lambda: not alive(worker))
+    eventually(lambda: not alive(worker))
     broker = compacting()
-    until(lambda: sealed_records(broker, 50))
+    eventually(lambda: sealed_records(broker, 50))
     assert {key: value for _, key, value in read(broker)} == {b"k%d" % key: b"39 of %d" % key for key in range(50)}
 
 
@@ -200,12 +192,12 @@ def test_a_topic_can_be_deleted_and_recreated_during_its_compaction(compacting: 
     broker = compacting(log_cleaner_io_max_bytes_per_second=SLOW)
     admin = create(broker, "t")
     fill(broker)
-    until(lambda: list(broker.folder.glob("*.cleaned")))
+    eventually(lambda: list(broker.folder.glob("*.cleaned")))
     for deleted in admin.delete_topics(["t"]).values():
         deleted.result(TIMEOUT_S)
-    until(lambda: not broker.folder.exists())
+    eventually(lambda: not broker.folder.exists())
     create(broker, "t")
     set_broker(admin, "log.cleaner.io.max.bytes.per.second", FAST)
     fill(broker, rounds=45)
-    until(lambda: sealed_records(broker, 50))
+    eventually(lambda: sealed_records(broker, 50))
     assert {key: value for _, key, value in read(broker)} == {b"k%d" % key: b"44 of %d" % key for key in range(50)}

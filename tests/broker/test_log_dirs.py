@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,6 +15,7 @@ from odradek.protocol.batch import headers, records
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.storage.disk import OsDisk
 from tests.broker.wire import DEADLINE_S, Client, batch, running_broker
+from tests.support.eventually import eventually_async
 
 Dir = m.AlterReplicaLogDirsRequest.AlterReplicaLogDir
 Topic = m.AlterReplicaLogDirsRequest.AlterReplicaLogDirTopic
@@ -57,14 +57,6 @@ async def places(client: Client, version: int = 5) -> dict[str, dict[tuple[str, 
     }
 
 
-async def until(client: Client, holds: Callable[[Any], bool]) -> Any:
-    """Describe until the response is the expected one."""
-    async with asyncio.timeout(DEADLINE_S):
-        while not holds(described := await places(client)):
-            pass
-    return described
-
-
 async def values(client: Client, topic: str, count: int) -> list[bytes]:
     found: list[bytes] = []
     async with asyncio.timeout(DEADLINE_S):
@@ -84,7 +76,9 @@ async def test_logs_are_placed_where_there_are_fewest_and_move_on_request(tmp_pa
             assert (await client.produce("t", batch(b"%d" % number))).error_code == 0
         for version in range(3):
             assert await alter(client, version, (there, "t", 0)) == [("t", 0, ErrorCode.NONE)]
-            described = await until(client, lambda found, path=there: ("t", 0, False) in found[path])
+            described = await eventually_async(
+                lambda: places(client), lambda found, path=there: ("t", 0, False) in found[path]
+            )
             assert ("t", 0, False) not in described[here]
             assert not any(is_future for logs in described.values() for _, _, is_future in logs)
             assert (await client.produce("t", batch(b"%d" % (20 + version)))).base_offset == 20 + version

@@ -22,6 +22,7 @@ from odradek.protocol.errors import ErrorCode
 from tests.broker.message_sets import THEN_MS, batches_in
 from tests.broker.wire import DEADLINE_S, Client, batch, produce_request, running_broker
 from tests.jvm.kafka import Kafka
+from tests.support.eventually import eventually_async
 
 HOUR_MS = 3_600_000
 NOW_MS = int(time.time() * 1000)
@@ -158,11 +159,10 @@ RECORDED = {name for name, case in CASES.items() if case.topic in TOPICS}
 async def run(port: int, stem: str) -> dict[str, Any]:
     """Every case against one broker."""
     client = await Client.connect(port)
-    async with asyncio.timeout(DEADLINE_S):
-        while not (await client.ask(m.MetadataRequest(topics=[]), 7)).brokers:  # noqa: ASYNC110 - no event
-            await asyncio.sleep(0.02)
-        while (await client.ask(m.FindCoordinatorRequest(key="g"), 1)).error_code:
-            pass  # creates the topic of group offsets
+    await eventually_async(lambda: client.ask(m.MetadataRequest(topics=[]), 7), lambda answer: answer.brokers)
+    # The request creates the topic of group offsets.
+    find = m.FindCoordinatorRequest(key="g")
+    await eventually_async(lambda: client.ask(find, 1), lambda answer: not answer.error_code)
     for topic, configs in TOPICS.items():
         await client.create_topic(f"{stem}-{topic}", len(PARTITIONS[topic]), configs)
     printed = {}

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 import socket
-import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,6 +18,7 @@ from odradek.broker_process import BrokerProcess
 from odradek.ports import free_port
 from tests.jvm.jars import classpath
 from tests.jvm.kafka import SMALL_JVM, Kafka
+from tests.support.eventually import eventually
 
 ROOT = Path(__file__).resolve().parents[2]
 TIMEOUT_S = 60.0
@@ -68,15 +68,6 @@ def odradek(tmp_path: Path) -> Iterator[Watched]:
     broker.start()
     yield broker
     broker.stop()
-
-
-def until(page: Callable[[], Page], condition: Callable[[Page], bool]) -> Page:
-    """The first page for which the condition holds."""
-    end = time.monotonic() + TIMEOUT_S
-    while not condition(found := page()):
-        assert time.monotonic() < end, "the condition did not hold in time"
-        time.sleep(0.05)
-    return found
 
 
 def work(bootstrap: str) -> None:
@@ -132,7 +123,7 @@ def test_metrics_follow_the_actions_of_clients(odradek: Watched) -> None:
     assert page.of("kafka_network_requestmetrics_totaltimems", request="FetchConsumer", quantile="0.5") > 0
     connections = "kafka_server_socket_server_metrics_connection_count"
     with socket.create_connection(("127.0.0.1", odradek.port)):
-        until(lambda: Page(odradek.page_port), lambda page: sum(page.samples[connections].values()) == 1)
+        eventually(lambda: Page(odradek.page_port), lambda page: sum(page.samples[connections].values()) == 1)
     assert page["process_resident_memory_bytes"] > 1 << 20
     assert 0 <= page["kafka_network_socketserver_networkprocessoravgidlepercent"] <= 1
 
@@ -192,7 +183,7 @@ def test_names_labels_and_types_are_those_of_kafka_with_the_exporter(odradek: Wa
     try:
         kafka.start()
         work(kafka.bootstrap)
-        theirs = until(
+        theirs = eventually(
             lambda: Page(port),
             lambda page: page.of("kafka_server_brokertopicmetrics_messagesin_total", topic="t") == 3,
         )

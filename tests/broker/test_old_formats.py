@@ -32,6 +32,7 @@ from tests.broker.message_sets import (
 )
 from tests.broker.wire import DEADLINE_S, Client, batch, produce_request, running_broker
 from tests.jvm.kafka import Kafka
+from tests.support.eventually import eventually_async
 
 pytestmark = pytest.mark.jvm
 
@@ -169,9 +170,7 @@ PARTITIONS = {topic: [name for name, case in CASES.items() if case.topic == topi
 async def run(port: int, stem: str) -> dict[str, list[Any]]:
     """Every case against one broker: the responses, the stored batches, the records read."""
     client = await Client.connect(port)
-    async with asyncio.timeout(DEADLINE_S):
-        while not (await client.ask(m.MetadataRequest(topics=[]), 7)).brokers:  # noqa: ASYNC110 - no event
-            await asyncio.sleep(0.02)
+    await eventually_async(lambda: client.ask(m.MetadataRequest(topics=[]), 7), lambda answer: answer.brokers)
     for topic, configs in TOPICS.items():
         await client.create_topic(f"{stem}-{topic}", len(PARTITIONS[topic]), configs)
     printed = {}

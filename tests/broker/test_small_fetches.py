@@ -18,8 +18,9 @@ from confluent_kafka import TopicPartition as ConfluentPartition
 from odradek.protocol import messages as m
 from odradek.protocol.batch import HEADER_SIZE, Header, headers, records
 from odradek.wire import Wire
-from tests.broker.test_log_cleaner import Compacting, create, until
+from tests.broker.test_log_cleaner import Compacting, create
 from tests.broker.wire import batch, fetch_request, produce_request
+from tests.support.eventually import eventually
 
 pytestmark = pytest.mark.slow
 
@@ -38,7 +39,7 @@ def compacted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Compacting]:
             data = batch(b"%d" % number * 20, key=b"k%d" % (number % KEYS))
             answer = wire.ask(produce_request("t", data), 9)
             assert answer.responses[0].partition_responses[0].error_code == 0
-    until(lambda: f"t 0 {SEGMENTS - 1}" in (broker.data_dir / "cleaner-offset-checkpoint").read_text())
+    eventually(lambda: f"t 0 {SEGMENTS - 1}" in (broker.data_dir / "cleaner-offset-checkpoint").read_text())
     yield broker
     broker.close()
 

@@ -11,6 +11,7 @@ from odradek.protocol.errors import ErrorCode
 from tests.broker.test_transactional_writes import UNVERIFIED, codes, markers, producer, write
 from tests.broker.wire import Client, batch, running_broker
 from tests.jvm.kafka import running_kafka
+from tests.support.eventually import eventually_async
 
 pytestmark = pytest.mark.jvm
 
@@ -18,14 +19,14 @@ pytestmark = pytest.mark.jvm
 async def script(port: int) -> list[object]:
     """The responses of a broker to markers and batches that are valid, late, repeated, foreign or out of order."""
     client = await Client.connect(port)
-    while not (await client.ask(m.MetadataRequest(topics=[]), 9)).brokers:
-        pass  # Kafka accepts connections before its own metadata lists it
+    # Kafka accepts connections before its own metadata lists it.
+    await eventually_async(lambda: client.ask(m.MetadataRequest(topics=[]), 9), lambda answer: answer.brokers)
     await client.create_topic("t")
     wanted = m.DescribeProducersRequest(
         topics=[m.DescribeProducersRequest.TopicRequest(name="t", partition_indexes=[0])]
     )
-    while (await client.ask(wanted, 0)).topics[0].partitions[0].error_code:
-        pass  # the leader receives the control request for its partition a moment later
+    # The leader receives the control request for its partition a moment later.
+    await eventually_async(lambda: client.ask(wanted, 0), lambda answer: not answer.topics[0].partitions[0].error_code)
     printed: list[object] = []
 
     async def mark(

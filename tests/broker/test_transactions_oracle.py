@@ -18,6 +18,7 @@ from odradek.protocol.errors import ErrorCode
 from tests.broker.test_transactional_writes import producer
 from tests.broker.wire import Client, batch, running_broker
 from tests.jvm.kafka import running_kafka
+from tests.support.eventually import eventually_async
 
 pytestmark = pytest.mark.jvm
 
@@ -136,8 +137,10 @@ class Script:
         transaction.
         """
         request = m.DescribeTransactionsRequest(transactional_ids=[transactional_id])
-        while (await self._client.ask(request, 0)).transaction_states[0].transaction_state.startswith("Prepare"):
-            pass
+        await eventually_async(
+            lambda: self._client.ask(request, 0),
+            lambda answer: not answer.transaction_states[0].transaction_state.startswith("Prepare"),
+        )
 
     async def describe(self, *ids: str) -> None:
         answer = await self._client.ask(m.DescribeTransactionsRequest(transactional_ids=list(ids)), 0)
@@ -299,14 +302,15 @@ async def writes(script: Script) -> None:
 
 async def run(port: int) -> list[tuple[object, ...]]:
     client = await Client.connect(port)
-    while not (await client.ask(m.MetadataRequest(topics=[]), 9)).brokers:
-        pass  # Kafka accepts connections before its own metadata lists it
+    # Kafka accepts connections before its own metadata lists it.
+    await eventually_async(lambda: client.ask(m.MetadataRequest(topics=[]), 9), lambda answer: answer.brokers)
     await client.create_topic("t", 2)
     script = Script(client)
     for kind, key in ((1, ID), (0, "g")):
         find = m.FindCoordinatorRequest(key_type=kind, coordinator_keys=[key])
-        while (await client.ask(find, 4)).coordinators[0].error_code:
-            pass
+        await eventually_async(
+            lambda find=find: client.ask(find, 4), lambda answer: not answer.coordinators[0].error_code
+        )
     for kind in (0, 1):
         find = m.FindCoordinatorRequest(key_type=kind, key="")
         script.printed.append((ErrorCode((await client.ask(find, 3)).error_code).name,))

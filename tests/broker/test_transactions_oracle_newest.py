@@ -16,7 +16,6 @@ all).
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 from collections.abc import Awaitable, Callable
@@ -33,8 +32,9 @@ from odradek.protocol.errors import ErrorCode
 from tests.broker.kraft import VERSION, running_kraft
 from tests.broker.test_transactions_oracle import a_transaction, ids, writes
 from tests.broker.transactions_script import ID, NewScript, Owner, after, before, other
-from tests.broker.wire import DEADLINE_S, Client, running_broker
+from tests.broker.wire import Client, running_broker
 from tests.jvm.tools import run_tool
+from tests.support.eventually import eventually_async
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow]
 
@@ -393,16 +393,16 @@ PARTS: tuple[Callable[[NewScript], Awaitable[None]], ...] = (
 async def run(port: int) -> list[tuple[object, ...]]:
     """The script against one broker."""
     client = await Client.connect(port)
-    while not (await client.ask(m.MetadataRequest(topics=[]), 9)).brokers:
-        pass  # Kafka accepts connections before its own metadata lists it
+    # Kafka accepts connections before its own metadata lists it.
+    await eventually_async(lambda: client.ask(m.MetadataRequest(topics=[]), 9), lambda answer: answer.brokers)
     for topic in ("t", "u"):
         await client.create_topic(topic, 2)
     script = NewScript(client)
-    async with asyncio.timeout(DEADLINE_S * 3):
-        for kind, key in ((1, ID), (0, "g")):
-            find = m.FindCoordinatorRequest(key_type=kind, coordinator_keys=[key])
-            while (await client.ask(find, 4)).coordinators[0].error_code in NOT_YET:  # noqa: ASYNC110 - no event to wait for
-                await asyncio.sleep(0.1)
+    for kind, key in ((1, ID), (0, "g")):
+        find = m.FindCoordinatorRequest(key_type=kind, coordinator_keys=[key])
+        await eventually_async(
+            lambda find=find: client.ask(find, 4), lambda answer: answer.coordinators[0].error_code not in NOT_YET
+        )
     for part in PARTS:
         script.note(part.__name__)
         await part(script)

@@ -17,6 +17,7 @@ from odradek.protocol.errors import ErrorCode
 from tests.broker.test_transactional_writes import producer
 from tests.broker.wire import DEADLINE_S, Client, batch, running_broker
 from tests.jvm.kafka import running_kafka
+from tests.support.eventually import eventually_async
 
 NAME = "transaction.partition.verification.enable"
 PROPERTIES = {
@@ -39,13 +40,12 @@ class Script:
         self.printed: list[tuple[object, ...]] = []
 
     async def begin(self) -> None:
-        async with asyncio.timeout(DEADLINE_S * 3):
-            while not (await self._client.ask(m.MetadataRequest(topics=[]), 9)).brokers:
-                pass  # Kafka accepts connections before its own metadata lists it
-            await self._client.create_topic("t", PARTITIONS)
-            find = m.FindCoordinatorRequest(key_type=1, coordinator_keys=["id"])
-            while (await self._client.ask(find, 4)).coordinators[0].error_code:
-                pass
+        metadata = m.MetadataRequest(topics=[])
+        # Kafka accepts connections before its own metadata lists it.
+        await eventually_async(lambda: self._client.ask(metadata, 9), lambda answer: answer.brokers)
+        await self._client.create_topic("t", PARTITIONS)
+        find = m.FindCoordinatorRequest(key_type=1, coordinator_keys=["id"])
+        await eventually_async(lambda: self._client.ask(find, 4), lambda answer: not answer.coordinators[0].error_code)
 
     async def alter(
         self, resource: str, value: str | None, operation: int = SET, *, validate_only: bool = False

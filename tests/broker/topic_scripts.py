@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 from odradek.protocol import messages as m
 from tests.broker.admin_scripts import Play, Script, spoken, transcript
-from tests.broker.wire import DEADLINE_S, batch
+from tests.broker.wire import batch
+from tests.support.eventually import eventually_async
 
 __all__ = ["SCRIPTS", "transcript"]
 
@@ -51,11 +51,9 @@ def delete_states(*states: tuple[str | None, bytes]) -> m.DeleteTopicsRequest:
 
 async def coordinator(script: Script, key_type: int = 0) -> None:
     """Retry until there is a coordinator, and with it its topic."""
-    async with asyncio.timeout(DEADLINE_S):
-        while (  # noqa: ASYNC110 - no event
-            await (await script.client()).ask(m.FindCoordinatorRequest(key=script.name, key_type=key_type), 3)
-        ).error_code:
-            await asyncio.sleep(0.05)
+    client = await script.client()
+    find = m.FindCoordinatorRequest(key=script.name, key_type=key_type)
+    await eventually_async(lambda: client.ask(find, 3), lambda answer: not answer.error_code)
 
 
 async def creations(script: Script) -> None:
@@ -343,9 +341,9 @@ async def groups(script: Script) -> None:
         topic = request.OffsetCommitRequestTopic(name=name, partitions=parts)
         return request(group_id=group, generation_id_or_member_epoch=-1, topics=[topic])
 
-    async with asyncio.timeout(DEADLINE_S):
-        while (await client.ask(commit(name, 0, 1), 8)).topics[0].partitions[0].error_code:  # noqa: ASYNC110
-            await asyncio.sleep(0.05)
+    await eventually_async(
+        lambda: client.ask(commit(name, 0, 1), 8), lambda answer: not answer.topics[0].partitions[0].error_code
+    )
     await script.quietly(commit(f"{name}-2", 0), 8)
     join = m.JoinGroupRequest(
         group_id=f"{name}-live",

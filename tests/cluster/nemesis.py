@@ -8,7 +8,6 @@ served everywhere. So no fault is vacuous, and availability is asserted along wi
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
@@ -16,8 +15,9 @@ from kazoo.exceptions import KazooException
 from kazoo.handlers.threading import KazooTimeoutError
 
 from odradek.broker.registry import znodes
-from odradek.cluster_process import POLL_S, REGISTRY, ClusterProcess
-from tests.cluster.workload import DEADLINE_S, Workload
+from odradek.cluster_process import REGISTRY, ClusterProcess
+from tests.cluster.workload import Workload
+from tests.support.eventually import eventually
 
 ROLES: Final = ("leader", "follower", "controller")
 KILL, BOUNCE, PAUSE, ISOLATE = "kill", "bounce", "pause", "isolate"
@@ -109,9 +109,9 @@ class Nemesis:
                 self._workload.progress_for(gone_s)
             self._registry.start()
         brokers = self._cluster.brokers
-        self._await(
-            "a session of every broker",
+        eventually(
             lambda: all(_has_session(broker.output[printed[number] :]) for number, broker in brokers.items()),
+            describe="every broker has a session",
         )
         self._recover()
 
@@ -173,7 +173,7 @@ class Nemesis:
 
     def _recover(self) -> None:
         self._cluster.await_brokers(self._all)
-        self._await("what the controller makes of every registration", self._registrations_are_applied)
+        eventually(self._registrations_are_applied, describe="the controller has applied every registration")
         for partition in self._partitions:
             self._cluster.await_isr(self._topic, partition, self._all)
         self._await_preferred_leaders()
@@ -192,12 +192,6 @@ class Nemesis:
             return all(client.get(path)[1].mzxid > registered for path in paths)
         except (KazooException, KazooTimeoutError):
             return False  # the test's own session is not back, or a registration was just deleted
-
-    def _await(self, what: str, holds: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + DEADLINE_S
-        while not holds():
-            assert time.monotonic() < deadline, f"not within {DEADLINE_S:g} s: {what}"
-            time.sleep(POLL_S)
 
     def _await_preferred_leaders(self) -> None:
         """The controller moves each partition back to its preferred leader (LEADERS_RETURN)."""

@@ -15,7 +15,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -29,6 +28,7 @@ from odradek.spark_jobs.connector import JARS_VARIABLE
 from tests.jvm.kafka import free_port
 from tests.jvm.process import QUICK_START, QUIET, BackgroundProcess, java_command
 from tests.jvm.tools import run_tool
+from tests.support.eventually import eventually
 
 ROOT = Path(__file__).resolve().parents[2]
 COMPOSE_TEXT = (ROOT / "docker-compose.yml").read_text()
@@ -42,7 +42,6 @@ SERVICES: dict[str, dict[str, Any]] = {
 }
 BROKERS = [name for name, service in SERVICES.items() if service["image"] == "odradek"]
 VERSION = "3.9.2"
-DEADLINE_S = 60
 # Settings of the ZooKeeper image that the compose file does not override.
 ZOOKEEPER_DEFAULTS = {
     "ZOO_TICK_TIME": "2000",
@@ -121,11 +120,15 @@ class Machine:
             return False  # as for the engine
 
     def await_healthy(self, service: str, process: BackgroundProcess) -> None:
-        deadline = time.monotonic() + DEADLINE_S
-        while not self.is_healthy(service):
-            log = "\n".join(process.stderr.lines()[-30:])
-            assert process.running, f"{service} has ended:\n{log}"
-            assert time.monotonic() < deadline, f"{service} is not healthy:\n{log}"
+        def log() -> str:
+            return f"{service} is healthy; its log:\n" + "\n".join(process.stderr.lines()[-30:])
+
+        def is_healthy() -> bool:
+            healthy = self.is_healthy(service)
+            assert healthy or process.running, log()
+            return healthy
+
+        eventually(is_healthy, describe=log)
 
     def start_zookeeper(self, service: str) -> BackgroundProcess:
         environment = {**ZOOKEEPER_DEFAULTS, **{k: str(v) for k, v in SERVICES[service]["environment"].items()}}

@@ -18,6 +18,7 @@ import pytest
 from odradek.pid_file import running_process
 from odradek.wire import Wire
 from tests.jvm.process import BackgroundProcess
+from tests.support.eventually import eventually
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "bin"
 ODRADEK = [sys.executable, "-m", "odradek"]
@@ -243,12 +244,17 @@ def test_closed_streams_do_no_harm(kind: str, tmp_path: Path) -> None:
 
 def await_address(data: Path, kind: str, process: subprocess.Popen[bytes]) -> int:
     """The port on which a server without output listens, once it does."""
-    while process.poll() is None:
-        for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
-            fields = line.split()
-            if fields[3] == "0A" and fields[9] in sockets_of(process.pid):
-                return int(fields[1].rpartition(":")[2], 16)
-    raise AssertionError(f"the {kind} with its data in {data} has ended with status {process.returncode}")
+
+    def listening() -> list[int]:
+        assert process.poll() is None, f"the {kind} with its data in {data} has ended with status {process.returncode}"
+        rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+        return [
+            int(fields[1].rpartition(":")[2], 16)
+            for fields in rows
+            if fields[3] == "0A" and fields[9] in sockets_of(process.pid)
+        ]
+
+    return eventually(listening)[0]
 
 
 def sockets_of(pid: int) -> set[str]:

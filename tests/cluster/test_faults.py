@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import os
 import random
-import time
 from collections.abc import Sequence
 from functools import partial
 from itertools import product
@@ -44,6 +43,7 @@ from tests.cluster.nemesis import (
 )
 from tests.cluster.workload import CARELESS, DEADLINE_S, Workload
 from tests.registry.zookeeper_server import ZooKeeperServer
+from tests.support.eventually import eventually
 
 SEED: Final = int(os.environ.get("ODRADEK_SEED", "1"))
 ROUNDS: Final = int(os.environ.get("ODRADEK_SOAK_ROUNDS", "0"))
@@ -71,12 +71,12 @@ def stored(cluster: ClusterProcess, partition: int) -> list[bytes]:
 def await_same_copies(cluster: ClusterProcess) -> None:
     """Followers are a fetch behind when the leader acknowledges the last write."""
     for partition in range(PARTITIONS):
-        deadline = time.monotonic() + DEADLINE_S
-        while len(set(copies := stored(cluster, partition))) > 1:
-            assert time.monotonic() < deadline, (
-                f"copies of {TOPIC}-{partition} differ: {[len(each) for each in copies]}"
-            )
-        assert copies[0], f"no segment was stored of {TOPIC}-{partition}"
+        eventually(
+            lambda partition=partition: [(len(copy), hash(copy)) for copy in stored(cluster, partition)],
+            lambda copies: len(set(copies)) == 1,
+            f"the copies of {TOPIC}-{partition} are equal (size and hash of each)",
+        )
+        assert stored(cluster, partition)[0], f"no segment was stored of {TOPIC}-{partition}"
 
 
 def epochs_in(cluster: ClusterProcess, partition: int) -> str:

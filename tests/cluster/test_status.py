@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import socket
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -22,6 +21,7 @@ from odradek.cluster_status import BrokerStatus, PartitionStatus, Status, render
 from odradek.pytest_plugin import ClusterFactory
 from odradek.wire import parse_address
 from tests.jvm.kafka import Kafka
+from tests.support.eventually import eventually
 
 DEADLINE_S = 30
 
@@ -46,12 +46,13 @@ def control_requests_at(bootstrap: str, wanted: Callable[[dict[str, Any]], bool]
     """The printed line of the one partition of `orders`, once it is as wanted; a slow machine drops followers for a
     while.
     """
-    deadline = time.monotonic() + DEADLINE_S
-    while True:
-        shown = json.loads(odradek("cluster", "status", "--json", "--bootstrap-server", bootstrap).stdout)
-        (partition,) = [each for each in shown["partitions"] if each["topic"] == "orders"]
-        if wanted(partition) or time.monotonic() > deadline:
-            return dict(partition)
+
+    def shown() -> dict[str, Any]:
+        status = json.loads(odradek("cluster", "status", "--json", "--bootstrap-server", bootstrap).stdout)
+        (partition,) = [each for each in status["partitions"] if each["topic"] == "orders"]
+        return dict(partition)
+
+    return eventually(shown, wanted)
 
 
 # A cluster

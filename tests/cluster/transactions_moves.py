@@ -4,7 +4,6 @@ the first.
 
 from __future__ import annotations
 
-import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias, TypeVar
@@ -13,6 +12,7 @@ from odradek.cluster_process import ClusterProcess
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
 from odradek.wire import Wire
+from tests.support.eventually import eventually
 
 Place: TypeAlias = tuple[str, int]
 """Topic and partition."""
@@ -22,8 +22,6 @@ ELECT_VERSION: Final = 1
 PREFERRED: Final = 0
 TIMEOUT_MS: Final = 20_000
 ASK_AGAIN: Final = {ErrorCode.NOT_CONTROLLER, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.LEADER_NOT_AVAILABLE}
-"""Requests that an administrator's client in Python does not offer."""
-POLL_S: Final = 0.05
 
 
 def reassign(cluster: ClusterProcess, replicas: Mapping[Place, Sequence[int]]) -> None:
@@ -72,20 +70,17 @@ def _ask_controller(cluster: ClusterProcess, request: Any, version: int, failure
     """Send a request to the current controller, again if it got no response: a request carried out twice does
     no harm.
     """
-    deadline = time.monotonic() + cluster.timeout_s
-    while True:
+    name = type(request).__name__
+
+    def ask() -> set[ErrorCode]:
         broker = cluster.brokers[cluster.controller()]
-        try:
-            with Wire(broker.host, broker.port, timeout_s=TIMEOUT_MS / 1000) as wire:
-                found = failures(wire.ask(request, version))
-        except OSError:  # the controller has moved
-            found = [ErrorCode.NOT_CONTROLLER]
-        if not found:
-            return
-        names = {ErrorCode(code).name for code in found}
-        assert {ErrorCode(code) for code in found} <= ASK_AGAIN, f"{type(request).__name__}: {names}"
-        assert time.monotonic() < deadline, f"{type(request).__name__}: {names}"
-        time.sleep(POLL_S)
+        with Wire(broker.host, broker.port, timeout_s=TIMEOUT_MS / 1000) as wire:
+            found = {ErrorCode(code) for code in failures(wire.ask(request, version))}
+        assert found <= ASK_AGAIN, f"{name}: {found}"
+        return found
+
+    # An OSError: the controller has moved.
+    eventually(ask, lambda found: not found, f"{name} without error", timeout_s=cluster.timeout_s, retry_on=(OSError,))
 
 
 def _replicas_are(answer: m.MetadataResponse, wanted: Mapping[Place, Sequence[int]]) -> bool:
@@ -101,18 +96,15 @@ def _await(
     cluster: ClusterProcess, places: Sequence[Place], holds: Callable[[m.MetadataResponse], bool], what: str
 ) -> None:
     """Wait until the controller's metadata meet the condition."""
-    deadline = time.monotonic() + cluster.timeout_s
     topics = sorted({topic for topic, _ in places})
-    while True:
+
+    def metadata() -> m.MetadataResponse:
         broker = cluster.brokers[cluster.controller()]
-        try:
-            with Wire(broker.host, broker.port) as wire:
-                if holds(wire.metadata(topics)):
-                    return
-        except OSError:  # the controller has moved
-            pass
-        assert time.monotonic() < deadline, f"not {what} within {cluster.timeout_s:g} s"
-        time.sleep(POLL_S)
+        with Wire(broker.host, broker.port) as wire:
+            return wire.metadata(topics)
+
+    # An OSError: the controller has moved.
+    eventually(metadata, holds, what, timeout_s=cluster.timeout_s, retry_on=(OSError,))
 
 
 def _by_topic(parts: Mapping[Place, Part]) -> dict[str, list[Part]]:

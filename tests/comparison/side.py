@@ -12,6 +12,7 @@ from odradek.protocol.errors import ProtocolError
 from odradek.protocol.framing import frame, request_header, response_header_version
 from tests.comparison.answers import CLOSED, SILENT, Names, plain
 from tests.comparison.requests import key_of, request
+from tests.support.eventually import eventually_async
 
 DEADLINE_S = 20.0
 SILENCE_S = 1.0
@@ -132,11 +133,9 @@ class Side:
 
     async def wait(self, done: Callable[[Any], Any], api: str, version: int, **fields: Any) -> Any:
         """Repeat a request until the response is as wanted."""
-        deadline = asyncio.get_running_loop().time() + DEADLINE_S
-        while not done(answer := await self.quietly(api, version, **fields)):
-            assert asyncio.get_running_loop().time() < deadline, f"{self.who} still answers {answer} to {api} {fields}"
-            await asyncio.sleep(0.02)
-        return answer
+        return await eventually_async(
+            lambda: self.quietly(api, version, **fields), done, f"{self.who}'s response to {api} {fields} is as wanted"
+        )
 
     async def until(self, done: Callable[[Any], Any], api: str, version: int, **fields: Any) -> Any:
         """Repeat a request until the response is as wanted, and record that one."""

@@ -26,7 +26,8 @@ from odradek.cluster_process import ClusterProcess
 from odradek.ports import free_port
 from odradek.ready_process import ReadyProcess
 from tests.compatibility.brokers import create_topic
-from tests.compatibility.turns import DEADLINE_S, Name, Stored, alter_topic, led, read, until
+from tests.compatibility.turns import DEADLINE_S, Name, Stored, alter_topic, led, read
+from tests.support.eventually import eventually
 
 pytestmark = pytest.mark.slow
 
@@ -190,7 +191,7 @@ def committed(bootstrap: str, group: str) -> dict[Name, int]:
 
 def await_leaders(bootstrap: str, names: set[Name]) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    until(lambda: names - led(admin), lambda missing: not missing, "every partition has a leader")
+    eventually(lambda: names - led(admin), lambda missing: not missing, "every partition has a leader")
 
 
 def values(records: dict[Name, list[Stored]], name: Name) -> list[bytes | None]:
@@ -300,7 +301,7 @@ def test_one_broker_of_three_catches_up_from_an_old_copy(tmp_path: Path) -> None
         cluster.await_isr(*name, {1, 2, 3})
         write(bootstrap, name, 50)
         folders = [broker.data_dir / "orders-0" for broker in cluster.brokers.values()]
-        until(
+        eventually(
             lambda: {b"".join(path.read_bytes() for path in sorted(each.glob("*.log"))) for each in folders},
             lambda contents: len(contents) == 1,
             "all replicas hold the same bytes",

@@ -16,6 +16,7 @@ import pytest
 from odradek.broker_process import BrokerProcess
 from odradek.cluster_process import ClusterProcess
 from tests.jvm.process import BackgroundProcess, run_java
+from tests.support.eventually import eventually
 
 pytestmark = pytest.mark.slow
 
@@ -49,9 +50,10 @@ class Kcat:
         """A topic of as many replicas as there are brokers: created by a Metadata request, with the brokers'
         defaults.
         """
-        deadline = time.monotonic() + TIMEOUT_S
-        while "leader -1" in (notified := self.run("-L", "-t", topic)) or "not available" in notified:
-            assert time.monotonic() < deadline, notified
+        eventually(
+            lambda: self.run("-L", "-t", topic),
+            lambda notified: "leader -1" not in notified and "not available" not in notified,
+        )
 
 
 @pytest.fixture(scope="module", params=[1, 3], ids=["one", "three"])

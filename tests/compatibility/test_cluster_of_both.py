@@ -13,11 +13,12 @@ from odradek.cluster_process import ClusterProcess
 from odradek.ports import free_port
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
-from tests.broker.test_cluster_admin_configs import set_config, until
+from tests.broker.test_cluster_admin_configs import set_config
 from tests.broker.test_cluster_admin_oracle import BROKER, DELETE, SET, TOPIC, describe
 from tests.broker.wire import Client, batch
 from tests.jvm.kafka import Kafka
 from tests.registry.zookeeper_server import ZooKeeperServer
+from tests.support.eventually import eventually_async
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow]
 
@@ -85,7 +86,7 @@ class Clients:
         """Wait until a broker returns these leaders."""
         wanted = [m.MetadataRequest.MetadataRequestTopic(name=topic)]
         request = m.MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
-        await until(
+        await eventually_async(
             lambda: self.of[broker_id].ask(request, 12),
             lambda answer: (
                 [
@@ -102,7 +103,7 @@ async def clients(cluster: ClusterProcess, kafka: Kafka) -> AsyncIterator[Client
     ports = {broker_id: cluster.brokers[broker_id].port for broker_id in OURS} | {KAFKA: kafka.port}
     of = {broker_id: await Client.connect(port) for broker_id, port in ports.items()}
     for client in of.values():
-        await until(
+        await eventually_async(
             lambda client=client: client.ask(m.MetadataRequest(topics=[]), 7),
             lambda answer: {each.node_id for each in answer.brokers} == {*OURS, KAFKA},
         )
@@ -122,7 +123,7 @@ async def test_all_brokers_apply_a_change_of_configuration_sent_to_any_of_them(
         assert answer.error_code == ErrorCode.NONE
     await set_config(clients.of[asked], TOPIC, topic, ("max.message.bytes", SET, "1000"))
     for partition, leader in ((0, 1), (1, KAFKA)):
-        await until(
+        await eventually_async(
             lambda leader=leader, partition=partition: clients.of[leader].produce(
                 topic, large, partition=partition, version=9
             ),
@@ -133,7 +134,7 @@ async def test_all_brokers_apply_a_change_of_configuration_sent_to_any_of_them(
         assert answer.results[0].configs[0].value == "1000"
     await set_config(clients.of[asked], BROKER, "", ("log.segment.bytes", SET, "1048577"))
     for broker_id in clients.of:
-        await until(
+        await eventually_async(
             lambda broker_id=broker_id: clients.of[broker_id].ask(
                 describe(BROKER, str(broker_id), "log.segment.bytes"), 4
             ),
@@ -149,7 +150,9 @@ async def test_kafka_gets_producer_ids_and_an_isr_from_odradeks_controller(
     ids = set()
     request = m.InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
     for client in clients.of.values():
-        answer = await until(lambda client=client: client.ask(request, 4), lambda answer: not answer.error_code)
+        answer = await eventually_async(
+            lambda client=client: client.ask(request, 4), lambda answer: not answer.error_code
+        )
         ids.add(answer.producer_id // 1000)
     assert len(ids) == 3  # a block for each
     assert (await clients.of[KAFKA].produce(topic, batch(b"v"), version=9)).error_code == ErrorCode.NONE

@@ -24,6 +24,7 @@ from odradek.broker.registry import znodes
 from odradek.cluster_process import ClusterProcess
 from tests.jvm.tools import run_tool, start_tool
 from tests.registry.zookeeper_server import ZooKeeperServer
+from tests.support.eventually import eventually
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow]
 
@@ -139,10 +140,7 @@ def describe(cluster: ClusterProcess, topic: str) -> dict[int, dict[str, Any]]:
 
 def await_described(cluster: ClusterProcess, topic: str, partitions: int) -> dict[int, dict[str, Any]]:
     """The described partitions, once there are this many."""
-    deadline = time.monotonic() + DEADLINE_S
-    while len(found := describe(cluster, topic)) != partitions:
-        assert time.monotonic() < deadline, found
-    return found
+    return eventually(lambda: describe(cluster, topic), lambda found: len(found) == partitions)
 
 
 def produce(cluster: ClusterProcess, topic: str, partition: int, count: int) -> None:
@@ -285,11 +283,10 @@ def test_partitions_are_moved_as_generated_with_a_throttle_that_is_removed(
 
 def await_verified(cluster: ClusterProcess, how: tuple[str, ...]) -> str:
     """Repeat the tool until it prints that nothing is in progress."""
-    for _ in range(20):
-        printed = tool(cluster, "kafka-reassign-partitions", "--verify", *how)
-        if "is still in progress" not in printed:
-            return printed
-    raise AssertionError(printed)
+    return eventually(
+        lambda: tool(cluster, "kafka-reassign-partitions", "--verify", *how),
+        lambda printed: "is still in progress" not in printed,
+    )
 
 
 def test_a_move_that_cannot_finish_is_cancelled(

@@ -10,9 +10,10 @@ from confluent_kafka.admin import AdminClient, ConfigResource, ConfigSource, Res
 
 from tests.compatibility.brokers import create_topic
 from tests.compatibility.side_by_side import Side, Sides, Tools, assert_the_same, both
-from tests.compatibility.turns import DEADLINE_S, until
+from tests.compatibility.turns import DEADLINE_S
 from tests.jvm.kafka import Kafka
 from tests.jvm.tools import VERSIONS
+from tests.support.eventually import eventually
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow]
 
@@ -39,7 +40,7 @@ def await_dynamic(broker: Side, expected: dict[str, str]) -> None:
         (answer,) = admin.describe_configs([ConfigResource(ResourceType.BROKER, "0")]).values()
         return {name: entry.value for name, entry in answer.result(DEADLINE_S).items() if entry.source in DYNAMIC}
 
-    until(obeyed, lambda found: found == expected, "the broker has received the change")
+    eventually(obeyed, lambda found: found == expected, "the broker has received the change")
 
 
 @pytest.mark.parametrize("version", VERSIONS)

@@ -5,7 +5,6 @@ messages.
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable
 from typing import Final
 
@@ -13,10 +12,10 @@ import pytest
 
 from tests.compatibility.brokers import Broker, create_topic
 from tests.jvm.tools import VERSIONS, run_tool
+from tests.support.eventually import eventually
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow]
 
-DEADLINE_S: Final = 60
 ONE: Final = ("--entity-type", "brokers", "--entity-name", "0")
 EVERY: Final = ("--entity-type", "brokers", "--entity-default")
 Configs = Callable[..., str]
@@ -36,13 +35,12 @@ def configs(broker: Broker) -> Configs:
 
 def shown(look: Callable[[], str], name: str, wanted: str | None) -> None:
     """Wait until a property is described like this, or not at all: a change takes a moment to become effective."""
-    deadline_s = time.monotonic() + DEADLINE_S
-    while True:
-        text = look()
+
+    def is_wanted(text: str) -> bool:
         found = re.search(rf"^\s+{re.escape(name)}=(.*)$", text, re.MULTILINE)
-        if (found and found[1]) == wanted:
-            return
-        assert time.monotonic() < deadline_s, text
+        return (found and found[1]) == wanted
+
+    eventually(look, is_wanted)
 
 
 @pytest.mark.parametrize("version", VERSIONS)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from pathlib import Path
 from typing import Final
 
@@ -13,13 +11,12 @@ from confluent_kafka import Consumer, TopicPartition
 from odradek.ports import free_port
 from tests.compatibility.brokers import Broker, create_topic, log_end_offsets
 from tests.jvm.process import QUIET, BackgroundProcess, java_command
+from tests.support.eventually import eventually
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow]
 
 RELEASE: Final = "connect-3.9.2"
 JVM: Final = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-Xmx384m")
-DEADLINE_S: Final = 120.0
-LOOK_AGAIN_S: Final = 0.05
 LINES: Final = 300
 
 
@@ -62,15 +59,12 @@ def connect(broker: Broker, topic: str, folder: Path) -> BackgroundProcess:
 
 def await_lines(path: Path, expected: list[str], process: BackgroundProcess) -> None:
     """Until the file holds these lines and nothing else."""
-    deadline = time.monotonic() + DEADLINE_S
-    pause = threading.Event()
-    found: list[str] = []
-    while found != expected:
-        printed = process.stderr.lines()[-5:]
-        assert process.running, f"Connect has ended: {printed}"
-        assert time.monotonic() < deadline, f"{len(found)} lines after {DEADLINE_S:g} s; it printed {printed}"
-        pause.wait(LOOK_AGAIN_S)
-        found = path.read_text().splitlines() if path.exists() else []
+
+    def lines() -> list[str]:
+        assert process.running, f"Connect has ended: {process.stderr.lines()[-5:]}"
+        return path.read_text().splitlines() if path.exists() else []
+
+    eventually(lines, lambda found: found == expected, lambda: f"Connect printed {process.stderr.lines()[-5:]}")
 
 
 def test_lines_go_from_file_to_file_over_a_restart_of_the_broker(broker: Broker, topic: str, tmp_path: Path) -> None:

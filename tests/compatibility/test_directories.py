@@ -31,9 +31,9 @@ from tests.compatibility.turns import (
     dump_finds_nothing_wrong,
     look,
     segments,
-    until,
 )
 from tests.registry.zookeeper_server import ZooKeeperServer
+from tests.support.eventually import eventually
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow]
 
@@ -189,11 +189,11 @@ def prepare(turns: Turns) -> Clients:
     for answer in admin.delete_records([TopicPartition(*HEADS, start)]).values():
         assert answer.result(30).low_watermark == start
     expired = turns.folder(("expired", 0))
-    until(
+    eventually(
         lambda: segments(expired)[0].stem, lambda first: int(first) > 0, "Kafka deletes segments over retention.bytes"
     )
     folder = turns.folder(("compacted", 0))
-    until(
+    eventually(
         lambda: (cleaned_to(turns, ("compacted", 0)), int(segments(folder)[-1].stem)),
         lambda found: 0 < found[0] == found[1],
         "Kafka compacts all but the last segment",
@@ -203,7 +203,7 @@ def prepare(turns: Turns) -> Clients:
     alter_topic(turns.bootstrap, "compacted", min_compaction_lag_ms=10**15)
     commit(turns.bootstrap, 0)
     starts = turns.data_dir / "log-start-offset-checkpoint"
-    until(starts.read_text, lambda text: f"heads 0 {start}" in text, "the start of the log is in the checkpoint")
+    eventually(starts.read_text, lambda text: f"heads 0 {start}" in text, "the start of the log is in the checkpoint")
     return clients
 
 

@@ -28,9 +28,9 @@ from tests.compatibility.turns import (
     dump_finds_nothing_wrong,
     read,
     segments,
-    until,
 )
 from tests.registry.zookeeper_server import ZooKeeperServer
+from tests.support.eventually import eventually
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow]
 
@@ -122,7 +122,7 @@ def create_topics(bootstrap: str) -> None:
 def await_compaction(turns: Turns) -> None:
     """Wait until everything but the last segment of each log has been compacted."""
     for name in BOTH:
-        until(
+        eventually(
             lambda name=name: (cleaned_to(turns, name), int(segments(turns.folder(name))[-1].stem)),
             lambda found: found[0] == found[1] > 0,
             f"{name} is compacted",
@@ -166,7 +166,7 @@ def assert_tombstones_go(turns: Turns, writer: Writer) -> None:
         found = read(turns.bootstrap, BOTH)
         return {name: [each.value for each in found[name] if each.key == key] for name in BOTH}
 
-    until(
+    eventually(
         compact_once_more,
         lambda left: left == {KEPT: [None], GONE: []},
         "the tombstone is deleted, or stays, as configured",

@@ -15,6 +15,7 @@ from tests.compatibility.brokers import create_topic
 from tests.compatibility.side_by_side import Side, Sides, Tools, assert_the_same, both
 from tests.jvm.kafka import Kafka
 from tests.jvm.tools import VERSIONS
+from tests.support.eventually import eventually
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow]
 
@@ -46,10 +47,12 @@ def member(side: Side, group: str, topic: str) -> Iterator[None]:
     consumer = Consumer({"bootstrap.servers": side.bootstrap, "group.id": group, "client.id": "reader"})
     try:
         consumer.subscribe([topic])
-        deadline = time.monotonic() + 60
-        while len(consumer.assignment()) < PARTITIONS:
-            assert time.monotonic() < deadline, "the member gets no partitions"
+
+        def assigned() -> int:
             consumer.poll(0.1)
+            return len(consumer.assignment())
+
+        eventually(assigned, lambda count: count >= PARTITIONS, "the member has all partitions")
         committed = [TopicPartition(topic, partition, 5) for partition in range(PARTITIONS)]
         consumer.commit(offsets=committed, asynchronous=False)
         yield

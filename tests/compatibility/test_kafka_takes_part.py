@@ -20,10 +20,10 @@ from odradek.broker_process import BrokerProcess
 from odradek.cluster_process import ClusterProcess
 from odradek.ports import free_port
 from odradek.protocol import messages as m
-from tests.broker.test_cluster_admin_configs import until
 from tests.broker.wire import Client
 from tests.jvm.kafka import Kafka
 from tests.registry.zookeeper_server import ZooKeeperServer
+from tests.support.eventually import eventually_async
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow]
 
@@ -140,7 +140,7 @@ class Partition:
 
     async def _ask_controller(self, request: object, version: int, ended: Callable[[m.MetadataResponse], bool]) -> None:
         await self._ask((await self.metadata()).controller_id, request, version)
-        await until(self.metadata, ended)
+        await eventually_async(self.metadata, ended)
 
     async def create(self, replicas: list[int]) -> None:
         request = m.CreateTopicsRequest
@@ -210,7 +210,7 @@ async def same_bytes(folders: dict[int, Path]) -> None:
             for broker_id, folder in folders.items()
         }
 
-    logs = await until(read, lambda logs: len(set(logs.values())) == 1)
+    logs = await eventually_async(read, lambda logs: len(set(logs.values())) == 1)
     assert len(next(iter(logs.values()))[0]) > 10_000
 
 

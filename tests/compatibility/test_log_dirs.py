@@ -4,11 +4,10 @@ completes.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,6 +23,7 @@ from tests.broker.wire import Client, batch
 from tests.jvm.kafka import Kafka
 from tests.jvm.tools import run_tool
 from tests.storage.r13 import batches_of
+from tests.support.eventually import eventually, eventually_async
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow]
 
@@ -72,11 +72,10 @@ async def prepared(side: Side, client: Client) -> None:
 
 
 async def until_moved(client: Client, path: str, name: tuple[str, int]) -> dict[str, Any]:
-    async with asyncio.timeout(DEADLINE_S):
-        while True:
-            described = await places(client, 4)
-            if [each for each, logs in described.items() if {(*name, False), (*name, True)} & logs.keys()] == [path]:
-                return described
+    return await eventually_async(
+        lambda: places(client, 4),
+        lambda found: [each for each, logs in found.items() if {(*name, False), (*name, True)} & logs.keys()] == [path],
+    )
 
 
 async def conversation(side: Side) -> list[object]:
@@ -136,14 +135,6 @@ def tool(side: Side, name: str, *arguments: str) -> str:
     return text
 
 
-def awaited(ask: Callable[[], str], part: str) -> str:
-    """The output of a tool, once there is some."""
-    for _ in range(30):
-        if part in (text := ask()):
-            return text
-    raise AssertionError(text)
-
-
 def test_stock_tools_describe_and_move(sides: list[Side], tmp_path: Path) -> None:
     """After the test above, so that the topics are there."""
     transcripts = []
@@ -156,11 +147,11 @@ def test_stock_tools_describe_and_move(sides: list[Side], tmp_path: Path) -> Non
         wrong.write_text(json.dumps({"version": 1, "partitions": moves}))
         printed = [tool(side, "kafka-reassign-partitions", "--execute", "--reassignment-json-file", str(plan))]
         printed.append(
-            awaited(
+            eventually(
                 lambda side=side, plan=plan: tool(
                     side, "kafka-reassign-partitions", "--verify", "--reassignment-json-file", str(plan)
                 ),
-                "completed successfully",
+                lambda text: "completed successfully" in text,
             )
         )
         printed.append(tool(side, "kafka-reassign-partitions", "--verify", "--reassignment-json-file", str(wrong)))
@@ -248,9 +239,9 @@ async def test_each_broker_completes_moves_that_the_other_has_begun(sides: list[
     await until_moved(client, destination, ("late", 0))
     assert (await client.fetch("late", 30, version=12)).high_watermark == 31
     assert await alter(client, 2, (source or "", "late", 0)) == [("late", 0, ErrorCode.NONE)]
-    async with asyncio.timeout(DEADLINE_S):
-        while not (await places(client, 4))[source or ""].get(("late", 0, True), (0, 0))[0]:
-            pass
+    await eventually_async(
+        lambda: places(client, 4), lambda found: found[source or ""].get(("late", 0, True), (0, 0))[0]
+    )
     client.close()
     kafka.stop()
 

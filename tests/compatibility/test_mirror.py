@@ -21,6 +21,7 @@ from tests.compatibility.test_connect import JVM, RELEASE, write_properties
 from tests.jvm.kafka import Kafka
 from tests.jvm.process import QUIET, BackgroundProcess, java_command
 from tests.jvm.tools import start_tool
+from tests.support.eventually import eventually
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow]
 
@@ -157,20 +158,23 @@ def mirror_maker_2(sides: Sides, topic: str, group: str, folder: Path) -> Backgr
 
 def await_topic(broker: Broker, topic: str, process: BackgroundProcess) -> None:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    deadline = time.monotonic() + DEADLINE_S
-    while len(admin.list_topics(timeout=30).topics.get(topic, NOTHING).partitions) != PARTITIONS:
-        assert time.monotonic() < deadline, f"{topic} does not come; it printed {process.stderr.lines()[-5:]}"
+    eventually(
+        lambda: len(admin.list_topics(timeout=30).topics.get(topic, NOTHING).partitions),
+        lambda count: count == PARTITIONS,
+        lambda: f"{topic} exists; MirrorMaker printed {process.stderr.lines()[-5:]}",
+    )
 
 
 def await_committed(broker: Broker, group: str, topic: str, expected: list[int], process: BackgroundProcess) -> None:
     """Until the copy has the group at this offset, without ever having had a member."""
     consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": group})
     partitions = [TopicPartition(topic, partition) for partition in range(PARTITIONS)]
-    deadline = time.monotonic() + DEADLINE_S
     try:
-        while (found := [each.offset for each in consumer.committed(partitions, timeout=30)]) != expected:
-            printed = process.stderr.lines()[-5:]
-            assert time.monotonic() < deadline, f"{group} is at {found}, not {expected}; it printed {printed}"
+        eventually(
+            lambda: [each.offset for each in consumer.committed(partitions, timeout=30)],
+            lambda found: found == expected,
+            lambda: f"{group} is at {expected}; MirrorMaker printed {process.stderr.lines()[-5:]}",
+        )
     finally:
         consumer.close()
 

@@ -19,9 +19,9 @@ from odradek.broker.replication.state.follower import Position
 from odradek.broker.server import Broker
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
-from tests.broker.test_cluster_admin_configs import until
 from tests.broker.wire import Client, batch
 from tests.jvm.kafka import Kafka
+from tests.support.eventually import eventually_async
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow]
 
@@ -122,12 +122,12 @@ async def test_kafka_replicates_with_unknown_tags_as_without(
     await create(clients[LED_BY_KAFKA])  # the controller, as it was there first
     wanted = m.MetadataRequest(topics=[m.MetadataRequest.MetadataRequestTopic(name=TOPIC)])
     for client in clients.values():
-        await until(lambda asked=client: asked.ask(wanted, 12), all_in_sync)
+        await eventually_async(lambda asked=client: asked.ask(wanted, 12), all_in_sync)
     for number in range(BATCHES):
         for partition, client in clients.items():
             answer = await client.produce(TOPIC, batch(b"%d" % number), partition=partition, version=PRODUCE)
             assert (answer.error_code, answer.base_offset) == (ErrorCode.NONE, number)
-    await until(lambda: ends(ours), lambda found: set(found.values()) == {(BATCHES, BATCHES)})
+    await eventually_async(lambda: ends(ours), lambda found: set(found.values()) == {(BATCHES, BATCHES)})
     led, followed = replica_of(ours, LED_BY_OURS).machine, replica_of(ours, LED_BY_KAFKA).machine
     assert (led.leader_id, followed.leader_id) == (OURS, KAFKA)
     assert led.isr == {OURS, KAFKA}

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -26,10 +25,10 @@ from odradek.ports import free_port
 from tests.cluster.checker import report
 from tests.cluster.workload import PRODUCERS, Workload
 from tests.compatibility.test_cluster_tools import DEADLINE_S, await_node
-from tests.compatibility.turns import until
 from tests.jvm.kafka import Kafka
 from tests.jvm.tools import run_tool
 from tests.registry.zookeeper_server import ZooKeeperServer
+from tests.support.eventually import eventually
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow]
 
@@ -103,7 +102,7 @@ class Operator:
             await_node(self._registry, znodes.topic_path(topic), lambda data, to=assignment: _assigned(data, to))
         self.await_in_sync(plan)
         # The tool compares with a broker's metadata from the controller, which follows the registry.
-        until(
+        eventually(
             lambda: self._tool("kafka-reassign-partitions", "--verify", *how),
             lambda verified: verified.count("is completed.") == len(moves),
             "all brokers have the completed reassignment",
@@ -220,10 +219,11 @@ def conclude(workload: Workload, copies: Sequence[Sequence[Path]], epochs: int) 
     assert not (found := workload.history.anomalies(final)), report(found)
     assert workload.history.acknowledged() == sum(map(len, final)), "every record in the log was acknowledged"
     for folders in copies:
-        deadline = time.monotonic() + DEADLINE_S
-        while len(contents := {_content(folder) for folder in folders}) > 1:  # a follower is a fetch behind
-            assert time.monotonic() < deadline, {str(folder): len(_content(folder)[0]) for folder in folders}
-        ((log, checkpoint),) = contents
+        eventually(  # a follower is a fetch behind
+            lambda folders=folders: {str(folder): hash(_content(folder)) for folder in folders},
+            lambda contents: len(set(contents.values())) == 1,
+        )
+        log, checkpoint = _content(folders[0])
         assert log
         assert len(checkpoint.splitlines()) >= 2 + epochs, checkpoint
         assert all(len(list(folder.glob("*.log"))) > 1 for folder in folders), "segments have rolled"

@@ -20,9 +20,10 @@ from confluent_kafka.admin import AdminClient
 
 from odradek.broker_process import BrokerProcess
 from tests.compatibility.brokers import Broker, create_topic
-from tests.compatibility.turns import DEADLINE_S, Stored, alter_topic, led, read, segments, until
+from tests.compatibility.turns import DEADLINE_S, Stored, alter_topic, led, read, segments
 from tests.jvm.kafka import Kafka
 from tests.jvm.tools import run_tool
+from tests.support.eventually import eventually
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow]
 
@@ -103,12 +104,12 @@ def ends(broker: Broker, topic: str) -> tuple[int, int]:
 
 
 def await_earliest(broker: Broker, topic: str, offset: int) -> None:
-    until(lambda: ends(broker, topic)[0], lambda earliest: earliest == offset, f"{topic} begins at {offset}")
+    eventually(lambda: ends(broker, topic)[0], lambda earliest: earliest == offset, f"{topic} begins at {offset}")
 
 
 def await_deletion(broker: Broker, topic: str) -> int:
     """Wait until the earliest offset is not 0 any more; returns it."""
-    return until(
+    return eventually(
         lambda: ends(broker, topic)[0], lambda earliest: earliest > 0, f"the log start offset of {topic} advances"
     )
 
@@ -117,7 +118,7 @@ def restart(broker: Broker, topic: str) -> None:
     """A restart, and the wait for a leader."""
     broker.restart()
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    until(lambda: led(admin), lambda names: (topic, 0) in names, f"{topic} has a leader")
+    eventually(lambda: led(admin), lambda names: (topic, 0) in names, f"{topic} has a leader")
 
 
 def records(broker: Broker, topic: str) -> list[Stored]:
@@ -153,7 +154,7 @@ def test_size_set_while_the_broker_runs(broker: Retaining, topic: str) -> None:
     configure(broker, ["--entity-type", "topics", "--entity-name", topic], "--add-config", "retention.bytes=9000")
     await_deletion(broker, topic)
     # As little is deleted as is needed, in whole segments.
-    size = until(lambda: size_of(broker, topic), lambda size: size < 9000 + SEGMENT, "the log is small enough")
+    size = eventually(lambda: size_of(broker, topic), lambda size: size < 9000 + SEGMENT, "the log is small enough")
     assert size >= 9000
     earliest, end = ends(broker, topic)
     assert end == last + 1
@@ -208,7 +209,7 @@ def test_the_default_of_all_brokers_and_topics_that_have_their_own(broker: Retai
 def test_deleted_records_stay_deleted_after_a_restart(broker: Retaining, topic: str) -> None:
     small_topic(broker, topic, retention_bytes=9000)
     last = write(broker, topic, 300)
-    until(lambda: size_of(broker, topic), lambda size: size < 9000 + SEGMENT, "the log is small enough")
+    eventually(lambda: size_of(broker, topic), lambda size: size < 9000 + SEGMENT, "the log is small enough")
     before = ends(broker, topic)
     restart(broker, topic)
     assert ends(broker, topic) == before
@@ -229,7 +230,7 @@ def test_files_are_deleted_after_their_delay(broker: Retaining, topic: str) -> N
         # No new request reads them, but a read under way can end.
         marked = {path.name for path in folder_of(broker, each).glob("*.deleted")}
         assert {name.partition(".")[2] for name in marked} >= {"log.deleted", "index.deleted", "timeindex.deleted"}
-    until(lambda: list(folder_of(broker, topic).glob("*.deleted")), lambda left: not left, "the files are deleted")
+    eventually(lambda: list(folder_of(broker, topic).glob("*.deleted")), lambda left: not left, "the files are deleted")
     assert list(folder_of(broker, late).glob("*.log.deleted"))
 
 
@@ -245,8 +246,8 @@ def test_the_files_of_a_deleted_topic_are_deleted_after_their_delay(broker: Reta
     def renamed(names: list[str]) -> bool:
         return all(name.startswith(f"{topic}-0.") and name.endswith("-delete") for name in names)
 
-    assert until(folders, renamed, "the folder has another name")
-    until(folders, lambda names: not names, "the folder is deleted")
+    assert eventually(folders, renamed, "the folder has another name")
+    eventually(folders, lambda names: not names, "the folder is deleted")
 
 
 def test_segments_roll_by_time_and_size(broker: Retaining, topic: str) -> None:
@@ -260,7 +261,7 @@ def test_segments_roll_by_time_and_size(broker: Retaining, topic: str) -> None:
         write(broker, topic, 20)
         return [path.stat().st_size for path in segments(folder_of(broker, topic))]
 
-    sizes = until(written_more, lambda sizes: len(sizes) > 5, "the smaller segments are effective")
+    sizes = eventually(written_more, lambda sizes: len(sizes) > 5, "the smaller segments are effective")
     assert max(sizes[4:]) <= SEGMENT
 
 
@@ -294,7 +295,7 @@ def test_compact_and_delete_together(broker: Retaining, topic: str) -> None:
         end = int(segments(folder_of(broker, topic))[-1].stem)
         return [record.key for record in records(broker, topic) if record.offset < end]
 
-    keys = until(
+    keys = eventually(
         sealed_keys,
         lambda keys: len(keys) == len(set(keys)) > 2,
         "all but the last segment have one record for each key",
@@ -324,7 +325,7 @@ def test_deleted_records_free_their_segments(broker: Retaining, topic: str, tmp_
     assert f"low_watermark: {boundary + 3}" in printed
     assert ends(broker, topic) == (boundary + 3, last + 1)
     assert [record.offset for record in records(broker, topic)] == list(range(boundary + 3, last + 1))
-    until(
+    eventually(
         lambda: int(segments(folder_of(broker, topic))[0].stem),
         lambda base: base == boundary,
         "whole segments below the log start offset are deleted",

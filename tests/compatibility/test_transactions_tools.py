@@ -18,6 +18,7 @@ from tests.compatibility.brokers import Broker, create_topic
 from tests.compatibility.exactly_once import read_committed, write_lines
 from tests.jvm.tools import run_tool
 from tests.storage.batches import batch
+from tests.support.eventually import eventually
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow]
 
@@ -102,12 +103,13 @@ def test_a_transaction_is_listed_and_described(broker: Broker, topic: str, relea
 
 def await_state(broker: Broker, transactional_id: str, state: str, release: str) -> None:
     """The client has its response before the last marker is written."""
-    deadline = time.monotonic() + 30
-    seen = ""
-    while seen != state:
-        assert time.monotonic() < deadline, f"{transactional_id} stays in {seen}, not {state}"
-        listed = transactions(broker, "list", release=release)
-        seen = row_of(listed, TransactionalId=transactional_id)["TransactionState"]
+
+    def listed() -> str:
+        return row_of(transactions(broker, "list", release=release), TransactionalId=transactional_id)[
+            "TransactionState"
+        ]
+
+    eventually(listed, lambda found: found == state, f"{transactional_id} is in {state}")
 
 
 def test_unknown_transactions_are_not_described(broker: Broker, topic: str) -> None:
@@ -138,11 +140,13 @@ def leave_hanging(broker: Broker, topic: str) -> None:
     part = m.ProduceRequest.PartitionProduceData(index=0, records=records)
     topics = [m.ProduceRequest.TopicProduceData(name=topic, partition_data=[part])]
     request = m.ProduceRequest(transactional_id="nobody", acks=-1, timeout_ms=10_000, topic_data=topics)
-    deadline = time.monotonic() + 30
     with Wire(*parse_address(broker.bootstrap), timeout_s=30) as wire:
         # The dynamic configuration takes a moment to arrive.
-        while (error := wire.ask(request, 9).responses[0].partition_responses[0].error_code) != 0:
-            assert time.monotonic() < deadline, f"the batch is rejected with error {error}"
+        eventually(
+            lambda: wire.ask(request, 9).responses[0].partition_responses[0].error_code,
+            lambda error: error == 0,
+            "the batch is accepted",
+        )
 
 
 def test_a_hanging_transaction_is_found_and_aborted(broker: Broker, topic: str) -> None:

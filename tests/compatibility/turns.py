@@ -7,8 +7,7 @@ transaction, and the acknowledgements of one broker have to hold with the other.
 from __future__ import annotations
 
 import re
-import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
 
@@ -18,6 +17,7 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from odradek.broker_process import BrokerProcess
 from tests.jvm.kafka import Kafka
 from tests.jvm.tools import run_tool
+from tests.support.eventually import eventually
 
 VERSION: Final = "3.9.2"
 DEADLINE_S: Final = 90.0
@@ -41,15 +41,6 @@ RECONNECT: Final = {"reconnect.backoff.ms": 50, "reconnect.backoff.max.ms": 200,
 
 Name = tuple[str, int]
 T = TypeVar("T")
-
-
-def until(look: Callable[[], T], holds: Callable[[T], bool], what: str) -> T:
-    """Poll until it holds. Raises AssertionError after PATIENCE_S seconds."""
-    deadline = time.monotonic() + DEADLINE_S
-    while not holds(found := look()):
-        assert time.monotonic() < deadline, f"{what}: still {found!r}"
-        time.sleep(0.02)
-    return found
 
 
 # -- the serving broker ------------------------------------------------------------------------------------------------
@@ -88,7 +79,7 @@ class Turns:
         self._serving = who
         who.start()
         admin = AdminClient({"bootstrap.servers": self.bootstrap})
-        until(lambda: self._here() - led(admin), lambda names: not names, "every partition has a leader")
+        eventually(lambda: self._here() - led(admin), lambda names: not names, "every partition has a leader")
 
     def stop(self) -> None:
         """SIGTERM to the serving broker, and wait for the end."""

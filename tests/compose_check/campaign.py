@@ -43,6 +43,7 @@ from tests.compose_check.verdict import CheckError, require
 from tests.jvm.cache import FetchError
 from tests.jvm.process import ToolError
 from tests.jvm.tools import run_tool
+from tests.support.eventually import eventually
 
 BROKERS: Final = {1: "broker-1", 2: "broker-2", 3: "broker-3"}
 PORTS: Final = (9092, 9093, 9094)
@@ -57,7 +58,6 @@ PIPELINE_TIMEOUT_S: Final = 900.0
 PIPELINE_LINES: Final = 1_000
 PIPELINE_TOP: Final = 6
 QUESTION_S: Final = 2.0
-_POLL_S: Final = 0.2
 
 
 class Campaign:
@@ -205,10 +205,10 @@ class Campaign:
         self._await(is_in_sync, "brokers in sync")
 
     def _await(self, holds: Callable[[], bool], what: str) -> None:
-        deadline = time.monotonic() + TIMEOUT_S
-        while not holds():
-            require(time.monotonic() < deadline, f"no {what} within {TIMEOUT_S:g} s")
-            time.sleep(_POLL_S)
+        try:
+            eventually(holds, describe=what, timeout_s=TIMEOUT_S)
+        except AssertionError as late:
+            raise CheckError(str(late)) from late
 
 
 def is_in_sync() -> bool:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import shutil
 import threading
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,10 +20,10 @@ from odradek.protocol import messages as m
 from odradek.wire import Wire
 from tests.jvm.gate import Gate
 from tests.jvm.process import QUICK_START, QUIET, BackgroundProcess, archive_options, java_command
+from tests.support.eventually import eventually
 
 VERSION = "3.9.2"
 START_TIMEOUT_S = 90.0
-_POLL_S = 0.02
 _METADATA_OF_OLD_RELEASES = 4
 """Kafka has it since 0.11."""
 
@@ -227,13 +226,14 @@ class Kafka:
         """A broker serves before it has received the id of a controller. Clients that get no controller from it may
         wait for minutes before they retry (librdkafka).
         """
-        deadline = time.monotonic() + START_TIMEOUT_S
         with Wire("127.0.0.1", self._behind[0] if self._behind else self.port, START_TIMEOUT_S) as wire:
             asked = m.MetadataRequest(topics=[], allow_auto_topic_creation=False)
-            while wire.ask(asked, _METADATA_OF_OLD_RELEASES).controller_id < 0:
-                if time.monotonic() > deadline:
-                    raise TimeoutError("the broker has received no controller id")
-                time.sleep(_POLL_S)
+            eventually(
+                lambda: wire.ask(asked, _METADATA_OF_OLD_RELEASES).controller_id,
+                lambda controller_id: controller_id >= 0,
+                "the broker has received the id of a controller",
+                timeout_s=START_TIMEOUT_S,
+            )
 
     def _await_topics(self, port: int) -> None:
         """Wait until the broker at `port` returns a leader for every partition, of all topics that ZooKeeper
@@ -246,12 +246,13 @@ class Kafka:
         finally:
             client.stop()
             client.close()
-        deadline = time.monotonic() + START_TIMEOUT_S
         with Wire("127.0.0.1", port, START_TIMEOUT_S) as wire:
-            while missing := wanted - {each.name for each in wire.metadata(None).topics if _is_led(each)}:
-                if time.monotonic() > deadline:
-                    raise TimeoutError(f"the broker has not received {sorted(missing)}")
-                time.sleep(_POLL_S)
+            eventually(
+                lambda: wanted - {each.name for each in wire.metadata(None).topics if _is_led(each)},
+                lambda missing: not missing,
+                "the broker has received a leader for every partition",
+                timeout_s=START_TIMEOUT_S,
+            )
 
     def _await_old_session(self) -> None:
         """A killed broker's registration lives until its session expires, and a start before that fails."""

@@ -5,7 +5,6 @@ or are deleted under a running query; records of open, aborted and committed tra
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -22,6 +21,7 @@ from odradek.spark_jobs.source import read_batch, read_stream
 from odradek.wire import Wire
 from tests.spark_jobs.copies import Record
 from tests.spark_jobs.topics import make_topics, producer, read, send, unique, write
+from tests.support.eventually import eventually
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -57,16 +57,9 @@ class Batches:
         return writer.trigger(**options.trigger).start()
 
     def wait_for(self, count: int, query: Any) -> None:
-        await_true(lambda: len(self.values) >= count or not query.isActive, f"{count} records")
+        eventually(lambda: len(self.values) >= count or not query.isActive, describe=f"{count} records")
         if query.exception() is not None:
             raise query.exception()
-
-
-def await_true(holds: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not holds():
-        assert time.monotonic() < deadline, f"{what} not within {DEADLINE_S:g} s"
-        time.sleep(0.02)
 
 
 class Ends:
@@ -142,7 +135,7 @@ def test_a_job_completes_while_a_leader_dies(
         assert sorted(batches.values) == sorted(record.value for record in written[:1_000])
         batches.start(read_stream(spark, options), options).awaitTermination(DEADLINE_S)
         assert sorted(batches.values) == sorted(record.value for record in written)
-        await_true(lambda: sum(ends.seen.values()) == len(written), "the ends")
+        eventually(lambda: sum(ends.seen.values()) == len(written), describe="the ends")
     assert ends.regressions == []
     assert ends.asked > 3
 
@@ -196,12 +189,12 @@ def test_a_topic_grows_and_is_deleted_under_a_running_query(
         admin = AdminClient({"bootstrap.servers": bootstrap})
         admin.create_partitions([NewPartitions(topic, PARTITIONS)])[topic].result(DEADLINE_S)
         with KafkaAdmin(spark, options.client) as asked:
-            await_true(lambda: asked.topics([topic])[topic].partitions == PARTITIONS, "the new partitions")
+            eventually(lambda: asked.topics([topic])[topic].partitions == PARTITIONS, describe="the new partitions")
         write(bootstrap, records_of(topic, 100, 400))
         batches.wait_for(400, query)
         assert sorted(batches.values) == sorted(b"%d" % number for number in range(400))
         admin.delete_topics([topic])[topic].result(DEADLINE_S)
-        await_true(lambda: not query.isActive, "the end of a query whose topic is gone")
+        eventually(lambda: not query.isActive, describe="the end of a query whose topic is gone")
         assert query.exception() is not None
         assert len(batches.values) == 400
     finally:

@@ -11,7 +11,6 @@ no value, no id.
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,6 +23,7 @@ from tests.spark_jobs import topics
 from tests.spark_jobs.copies import Header, Record
 from tests.spark_jobs.event_oracles import EPOCH_MS, Event, moment
 from tests.spark_jobs.topics import Seen
+from tests.support.eventually import eventually
 
 CODECS: Final = ("gzip", "none", "snappy", "lz4", "zstd")
 PARTITIONS: Final = 4
@@ -146,13 +146,12 @@ def _await_ends(admin: AdminClient, topic: str, ends: Mapping[int, int]) -> None
     records may come first.
     """
     asked = {TopicPartition(topic, partition): OffsetSpec.latest() for partition in ends}
-    deadline = time.monotonic() + topics.TIMEOUT_S
-    while True:
+
+    def found() -> dict[int, int]:
         notified = admin.list_offsets(asked, isolation_level=IsolationLevel.READ_COMMITTED)
-        found = {place.partition: done.result(topics.TIMEOUT_S).offset for place, done in notified.items()}
-        if found == ends:
-            return
-        assert time.monotonic() < deadline, f"the ends are {found}, not {dict(ends)}"
+        return {place.partition: done.result(topics.TIMEOUT_S).offset for place, done in notified.items()}
+
+    eventually(found, lambda offsets: offsets == ends, f"the ends are {dict(ends)}")
 
 
 def _placed(records: Iterable[Record], ends: Counter[int]) -> Iterable[Seen]:

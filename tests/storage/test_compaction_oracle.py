@@ -27,6 +27,7 @@ from odradek.storage.disk import OsDisk
 from odradek.storage.log import Log
 from tests.jvm.kafka import Kafka, running_kafka
 from tests.storage.batches import open_log
+from tests.support.eventually import eventually
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow]
 
@@ -92,10 +93,11 @@ class Cleaning:
     def clean(self, wanted: dict[str, int]) -> None:
         """Let Kafka clean until its checkpoint covers every topic."""
         self._let_ratio_be("0.01")
-        end = time.monotonic() + TIMEOUT_S
-        while any(self.checkpoint().get((topic, 0), -1) < offset for topic, offset in wanted.items()):
-            assert time.monotonic() < end, f"{self.checkpoint()} where {wanted} is expected"
-            time.sleep(0.05)
+        eventually(
+            self.checkpoint,
+            lambda found: all(found.get((topic, 0), -1) >= offset for topic, offset in wanted.items()),
+            f"the checkpoint covers {wanted}",
+        )
         self._let_ratio_be(NEVER)
 
     def _let_ratio_be(self, ratio: str) -> None:

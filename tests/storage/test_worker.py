@@ -7,8 +7,7 @@ import os
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from odradek.storage import worker
 from odradek.storage.checkpoints import decode_uuid, encode_uuid
 from odradek.storage.worker import WorkerDied, WorkerProcess
 from tests.storage import worker_tasks
+from tests.support.eventually import eventually
 
 ROOT = Path(__file__).resolve().parents[2]
 DEADLINE_S = 20.0
@@ -43,19 +43,9 @@ def is_alive(pid: int) -> bool:
         return False
 
 
-def eventually(what: Callable[[], bool]) -> bool:
-    """Whether the condition becomes true before the deadline."""
-    deadline = time.monotonic() + DEADLINE_S
-    while time.monotonic() < deadline:
-        if what():
-            return True
-        threading.Event().wait(0.005)
-    return False
-
-
 def begun(path: Path) -> int:
     """The process id of a worker, once it has begun to work on `path`."""
-    assert eventually(lambda: path.exists() and path.read_text() != "")
+    eventually(lambda: path.exists() and path.read_text() != "")
     return int(path.read_text())
 
 
@@ -130,7 +120,7 @@ def test_after_a_death_in_the_middle_the_next_call_has_another_process(process: 
     idle = process.pid
     assert idle is not None
     os.kill(idle, 9)
-    assert eventually(lambda: process.pid is None)
+    eventually(lambda: process.pid is None)
     assert process.call(worker_tasks.add, 3) == 3
 
 
@@ -166,7 +156,7 @@ def test_a_killed_parent_leaves_no_orphan_behind(tmp_path: Path) -> None:
         assert is_alive(child)
         parent.kill()
         parent.wait()
-    assert eventually(lambda: not is_alive(child))
+    eventually(lambda: not is_alive(child))
 
 
 def test_signals_for_the_whole_group_do_not_stop_it(process: WorkerProcess) -> None:

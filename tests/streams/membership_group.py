@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable
 from typing import Any
 
 from odradek.streams.group.membership import Assigned, GroupMember, MembershipConfig, RebalanceNeeded
 from tests.streams.group_member import deal
+from tests.support.eventually import eventually
 
 DEADLINE_S = 30.0
 TOPIC = "membership"
@@ -52,19 +52,12 @@ class Group:
                     found[member] = event
             return len(found) == len(members) and len({event.generation for event in found.values()}) == 1
 
-        until(all_are_in)
+        eventually(all_are_in)
         return [found[member] for member in members]
 
     def close(self) -> None:
         for member in self.members:
             member.close()
-
-
-def until(true: Callable[[], object], deadline_s: float = DEADLINE_S) -> None:
-    """Poll repeatedly; the condition itself waits."""
-    deadline = time.monotonic() + deadline_s
-    while not true():
-        assert time.monotonic() < deadline, "the condition does not hold"
 
 
 def notified(member: GroupMember, *others: GroupMember) -> RebalanceNeeded:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,6 +27,7 @@ from odradek.streams.serdes import STRING
 from odradek.streams.stores.builders import key_value_store
 from odradek.streams.topology import Topology
 from tests.streams import counting, restoring
+from tests.support.eventually import eventually
 
 pytestmark = pytest.mark.slow
 
@@ -40,13 +40,6 @@ KEYS: Final = 50_000
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     with BrokerProcess(tmp_path_factory.mktemp("handover"), counting.BROKER) as running:
         yield running
-
-
-def until(holds: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not holds():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.01)
 
 
 def settings(broker: BrokerProcess, application: str, folder: Path, **more: Any) -> dict[str, Any]:
@@ -118,12 +111,15 @@ def test_instances_come_and_go_while_a_store_is_restored(broker: BrokerProcess, 
             )
             second.start()
             try:
-                until(lambda: other.event.is_set() or len(stored(first)) == KEYS, "it restores")  # noqa: B023
+                eventually(lambda: other.event.is_set() or len(stored(first)) == KEYS, describe="it restores")  # noqa: B023
                 assert number or other.event.is_set(), "the second instance restores its tasks"
                 assert first.state is not State.ERROR
             finally:
                 assert second.close(DEADLINE_S, leave_group=True)
-        until(lambda: len(stored(first)) == KEYS and first.state is State.RUNNING, "the first instance has all tasks")
+        eventually(
+            lambda: len(stored(first)) == KEYS and first.state is State.RUNNING,
+            describe="the first instance has all tasks",
+        )
         assert stored(first) == expected
     finally:
         assert first.close(DEADLINE_S, leave_group=True)
@@ -153,12 +149,12 @@ def test_a_store_is_not_restored_before_the_transactions_in_its_changelog_are_de
         state = restoring.make_state(directory, changelog, exactly_once=True)
         state.open()
         restorer.add(state)
-        until(lambda: not restorer.step(0.05) and restorer.remaining == 1, "the end offset is known")
+        eventually(lambda: not restorer.step(0.05) and restorer.remaining == 1, describe="the end offset is known")
         for _ in range(10):
             assert restorer.step(0.05) == [], "the group may have the offsets of this transaction already"
         producer.commit_transaction(DEADLINE_S)
         done: list[Any] = []
-        until(lambda: bool(done.extend(restorer.step(0.05)) or done), "the transaction is decided")
+        eventually(lambda: bool(done.extend(restorer.step(0.05)) or done), describe="the transaction is decided")
         assert restoring.contents(state) == {"key": "new"}
         state.close(True)
     finally:
@@ -206,8 +202,9 @@ def test_a_checkpoint_has_no_offset_of_the_next_owner(broker: BrokerProcess, tmp
     second = KafkaStreams(keeping(), settings(broker, "late", tmp_path / "second"))
     first.start()
     try:
-        until(
-            lambda: len(counting.read_all(broker.bootstrap, "late-kept-changelog")) == 20, "all records are collected"
+        eventually(
+            lambda: len(counting.read_all(broker.bootstrap, "late-kept-changelog")) == 20,
+            describe="all records are collected",
         )
         second.start()
         second.wait_until(State.RUNNING, DEADLINE_S)
@@ -240,14 +237,16 @@ def test_a_removed_member_commits_with_its_old_identity(broker: BrokerProcess) -
     )
     try:
         member.rejoin()
-        until(lambda: isinstance(member.poll(0.1), Assigned), "it is a member")
+        eventually(lambda: isinstance(member.poll(0.1), Assigned), describe="it is a member")
         member.commit({("zombies", 0): (1, None, "")})
         assert member.is_counted_in()
         as_member = member.group_metadata
         # It does not call poll for max.poll.interval.ms, and so its own background thread leaves the group.
-        until(lambda: member.generation == -1, "it is no member")
+        eventually(lambda: member.generation == -1, describe="it is no member")
         assert member.group_metadata == as_member
-        until(lambda: not member.is_counted_in(), "its session is over, as it could not send its LeaveGroup")
+        eventually(
+            lambda: not member.is_counted_in(), describe="its session is over, as it could not send its LeaveGroup"
+        )
         with pytest.raises(CommitFailed):
             member.commit({("zombies", 0): (2, None, "")})
         event = member.poll(1.0)

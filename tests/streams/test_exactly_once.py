@@ -25,7 +25,8 @@ from odradek.streams.serdes import LONG, STRING
 from odradek.streams.topology import Topology
 from tests.streams import counting
 from tests.streams.counting import COUNTS, QUICK, WORDS
-from tests.streams.test_runtime import DEADLINE_S, Stage, until
+from tests.streams.test_runtime import DEADLINE_S, Stage
+from tests.support.eventually import eventually
 
 
 @pytest.fixture
@@ -95,7 +96,7 @@ def test_a_corrupt_store_does_not_abort_the_open_transaction(
     write("x", 0)
     write("y", 1)
     with stage.running(counts(), **more) as streams:
-        until(lambda: streams.stream_threads[0].processed == 2)
+        eventually(lambda: streams.stream_threads[0].processed == 2)
     checkpoints.write(tmp_path / "a" / stage.application_id / "0_1", {(changelog, 1): 300})
 
     threads: list[StreamThread] = []
@@ -111,13 +112,13 @@ def test_a_corrupt_store_does_not_abort_the_open_transaction(
     with KafkaStreams(counts(), stage.config(**more)) as streams:
         thread = streams.stream_threads[0]
         threads.append(thread)
-        until(lambda: thread._last_commit > 0)  # the next one is a minute away
+        eventually(lambda: thread._last_commit > 0)  # the next one is a minute away
         generation = thread.generation
         write("x", 0)
-        until(lambda: "is at offset 300" in caplog.text)
+        eventually(lambda: "is at offset 300" in caplog.text)
         streams.wait_until(State.RUNNING, DEADLINE_S)
         write("y", 1)
-        until(lambda: thread.processed == 2)
+        eventually(lambda: thread.processed == 2)
         assert thread.generation == generation
     assert caplog.text.count("is at offset 300") == 1
     assert counting.counted(stage.bootstrap, stage.counts) == {"x": [1, 2], "y": [1, 2]}
@@ -150,10 +151,10 @@ def test_a_fenced_member_with_records_in_flight_loses_its_tasks_only(
     write(new, b"new")
     if received_by == "send":
         with pytest.raises(TaskMigratedError, match="fenced"):
-            until(lambda: write(old, b"old"))
+            eventually(lambda: write(old, b"old"))
     elif received_by == "poll":
         with pytest.raises(TaskMigratedError, match="fenced"):
-            until(old.poll)
+            eventually(old.poll)
     elif received_by == "flush":
         with pytest.raises(TaskMigratedError, match="fenced"):
             old.flush()

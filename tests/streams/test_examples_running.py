@@ -6,10 +6,9 @@ import json
 import os
 import signal
 import sys
-import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,6 +25,7 @@ from odradek.streams.runtime import KafkaStreams, State
 from tests.jvm.process import QUIET, BackgroundProcess, java_command
 from tests.jvm.tools import run_tool
 from tests.streams import counting
+from tests.support.eventually import eventually
 
 pytestmark = pytest.mark.slow
 
@@ -78,14 +78,6 @@ def write(broker: BrokerProcess, records: list[Written]) -> None:
     for record in records:
         producer.produce(record.topic, record.value, record.key)
     assert producer.flush(TIMEOUT_S) == 0
-
-
-def eventually(look: Callable[[], Any], enough: Callable[[Any], bool]) -> Any:
-    """The output once it is enough. Raises AssertionError after a while."""
-    deadline = time.monotonic() + TIMEOUT_S
-    while not enough(found := look()):
-        assert time.monotonic() < deadline, f"still {found!r}"
-    return found
 
 
 @pytest.mark.jvm

@@ -4,8 +4,7 @@ is valid.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -31,6 +30,7 @@ from odradek.streams.stores.cache import ThreadCache
 from odradek.streams.topology import Topology
 from tests.streams import restoring
 from tests.streams.restoring import NoCollector, make_topic, write
+from tests.support.eventually import eventually
 
 pytestmark = pytest.mark.slow
 
@@ -97,13 +97,6 @@ def contents(state: GlobalState) -> dict[str, Any]:
         return {key: value[0] if isinstance(value, tuple) else value for key, value in state.stores[STORE].all()}
 
 
-def wait_for(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + restoring.TIMEOUT_S
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 @pytest.mark.parametrize("in_memory", [True, False])
 def test_a_global_store_is_complete_at_the_start_and_follows(
     broker: BrokerProcess, topic: str, tmp_path: Path, in_memory: bool
@@ -124,7 +117,7 @@ def test_a_global_store_is_complete_at_the_start_and_follows(
         write(broker.bootstrap, topic, [("1-1", None)], 1)
         expected |= {"2-0": "late", "0-0": "changed"}
         del expected["1-1"]
-        wait_for(lambda: contents(state) == expected)
+        eventually(lambda: contents(state) == expected)
     written = checkpoints.read(tmp_path / restoring.APPLICATION / "global")
     assert written == ({} if in_memory else {(topic, 0): 500, (topic, 1): 501, (topic, 2): 1})
     write(broker.bootstrap, topic, [("0-0", "while away")], 2)
@@ -138,7 +131,7 @@ def test_a_processor_s_store_is_restored_through_it(broker: BrokerProcess, topic
     with started(broker, counting_store(topic), tmp_path) as state:
         assert contents(state) == {"a": "2", "b": "1"}
         write(broker.bootstrap, topic, [("a", "z")])
-        wait_for(lambda: contents(state) == {"a": "3", "b": "1"})
+        eventually(lambda: contents(state) == {"a": "3", "b": "1"})
     with started(broker, counting_store(topic), tmp_path) as state:
         assert contents(state) == {"a": "3", "b": "1"}, "records below the checkpoint are not processed again"
 
@@ -179,7 +172,7 @@ def test_a_failure_is_reported(broker: BrokerProcess, topic: str, tmp_path: Path
     failures: list[Exception] = []
     with started(broker, counting_store(topic, Failing), tmp_path, failures):
         write(broker.bootstrap, topic, [("a", "poison")])
-        wait_for(lambda: bool(failures))
+        eventually(lambda: bool(failures))
     assert f"node=p, topic={topic}, partition=0, offset=0" in str(failures[0])
     assert "poison" in str(failures[0])
     assert checkpoints.read(tmp_path / restoring.APPLICATION / "global") == {}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -31,6 +30,7 @@ from odradek.streams.topology import Topology
 from odradek.streams.windows import SessionWindows, TimeWindows
 from tests.streams.oracle.java import Java
 from tests.streams.restoring import make_topic, topology
+from tests.support.eventually import eventually
 
 DAY_MS: Final = 86_400_000
 
@@ -265,9 +265,7 @@ def test_a_java_application_and_odradeks_create_the_same_topics(
         wanted = wanted_topics(made, plan(made, "ours", {"events": 3}), config(**{"application.id": "ours"}))
         topics = InternalTopics(AdminClient({"bootstrap.servers": broker.bootstrap}), -1, 30)
         topics.make_ready(wanted)
-        deadline = time.monotonic() + 60
-        while sum(name.startswith("java-") for name in topics.partitions()) < len(wanted):
-            assert time.monotonic() < deadline, topics.partitions()
+        eventually(topics.partitions, lambda found: sum(name.startswith("java-") for name in found) >= len(wanted))
     finally:
         application.close(java.Duration.ofSeconds(30))
     partitions = topics.partitions()

@@ -16,7 +16,7 @@ import random
 import struct
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -38,6 +38,7 @@ from odradek.streams.topology import Topology
 from odradek.streams.windows import TimeWindows
 from tests.jvm.process import QUICK_START, QUIET, BackgroundProcess, java_command
 from tests.streams import counting
+from tests.support.eventually import eventually
 
 RELEASE: Final = "streams-3.9.2"
 DEADLINE_S: Final = 60.0
@@ -168,33 +169,26 @@ class Harness:
 
     def await_some(self, application: str) -> None:
         """Until the application has processed some of the records written last."""
-        until(lambda: sum(map(len, self.read(application, "counts").values())), lambda found: found > self.before)
+        eventually(lambda: sum(map(len, self.read(application, "counts").values())), lambda found: found > self.before)
 
     def check(self, application: str) -> None:
         """Await the complete output, and check it."""
         total = sum(self.counts.values())
         for output, expected in (("counts", self.counts), ("windowed", self.windowed)):
-            found = until(
+            found = eventually(
                 lambda output=output: self.read(application, output),  # type: ignore[misc]
                 lambda found: sum(map(len, found.values())) >= total,
             )
             assert found == {key: list(range(1, count + 1)) for key, count in expected.items()}
-        until(
+        eventually(
             lambda: {key: rows[-1] for key, rows in self.read(application, "joined").items()},
             lambda found: found == self.joined,
         )
 
 
-def until(read: Callable[[], Any], holds: Callable[[Any], bool]) -> Any:
-    deadline = time.monotonic() + DEADLINE_S
-    while not holds(found := read()):
-        assert time.monotonic() < deadline, f"after {DEADLINE_S:g} s: {found}"
-    return found
-
-
 def await_empty(admin: AdminClient, group: str) -> None:
     """Until the last member is gone."""
-    until(
+    eventually(
         lambda: admin.describe_consumer_groups([group])[group].result(DEADLINE_S).state,
         lambda state: state is ConsumerGroupState.EMPTY,
     )

@@ -5,8 +5,6 @@ have moved.
 from __future__ import annotations
 
 import random
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +17,7 @@ from odradek.streams.runtime import KafkaStreams, State
 from odradek.streams.serdes import STRING
 from odradek.streams.topology import Topology
 from tests.streams import counting
+from tests.support.eventually import eventually
 
 TOPICS = {"left": 4, "right": 2, "other": 4, "clicks": 3, "foreign": 2, "both": 2, "enriched": 2}
 DEADLINE_S = 60.0
@@ -56,14 +55,6 @@ def latest(bootstrap: str, topic: str) -> dict[str, str]:
     return {key: value.decode() for key, value in found.items() if value is not None}
 
 
-def eventually(read: Callable[[], dict[str, Any]], expected: dict[str, Any]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while (found := read()) != expected:
-        wrong = {key: (found.get(key), expected.get(key)) for key in {*found, *expected}}
-        wrong = {key: pair for key, pair in wrong.items() if pair[0] != pair[1]}
-        assert time.monotonic() < deadline, f"after {DEADLINE_S:g} s, found and expected: {wrong}"
-
-
 class Tables:
     """The input, and the expected output."""
 
@@ -96,10 +87,10 @@ class Tables:
         """Await that all joins equal a batch result."""
         left, right, other = self.rows["left"], self.rows["right"], self.rows["other"]
         by_foreign_key = {key: text(value, right.get(foreign_key(value) or "")) for key, value in left.items()}
-        eventually(lambda: latest(self._bootstrap, "foreign"), by_foreign_key)
+        eventually(lambda: latest(self._bootstrap, "foreign"), lambda found: found == by_foreign_key)
         by_key = {key: text(left.get(key), other.get(key)) for key in {*left, *other}}
-        eventually(lambda: latest(self._bootstrap, "both"), by_key)
-        eventually(lambda: {"clicks": len(counting.read_all(self._bootstrap, "enriched"))}, {"clicks": self.clicks})
+        eventually(lambda: latest(self._bootstrap, "both"), lambda found: found == by_key)
+        eventually(lambda: len(counting.read_all(self._bootstrap, "enriched")), lambda count: count == self.clicks)
 
 
 @pytest.mark.slow

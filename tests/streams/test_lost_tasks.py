@@ -23,8 +23,9 @@ from odradek.streams.stores.builders import key_value_store
 from odradek.streams.topology import Topology
 from tests.streams import counting
 from tests.streams.counting import read_all
-from tests.streams.test_runtime import DEADLINE_S, Stage, until
+from tests.streams.test_runtime import DEADLINE_S, Stage
 from tests.streams.test_runtime_life import Keeping
+from tests.support.eventually import eventually
 
 pytestmark = pytest.mark.slow
 
@@ -53,7 +54,7 @@ def lose_all(streams: KafkaStreams, patch: pytest.MonkeyPatch) -> None:
         return poll(self, timeout_s)
 
     patch.setattr(GroupMember, "poll", hear)
-    until(lambda: received and streams.stream_threads[0].generation > received[0] and is_running(streams))
+    eventually(lambda: received and streams.stream_threads[0].generation > received[0] and is_running(streams))
 
 
 def is_running(streams: KafkaStreams) -> bool:
@@ -79,9 +80,9 @@ def test_unsent_records_of_lost_tasks_are_sent_and_not_committed(
     topology.add_sink("out", stage.counts, "keep", key=STRING, value=STRING)
     lasting = {"statestore.cache.max.bytes": 100_000, "commit.interval.ms": 60_000, "producer.linger.ms": 30_000}
     with stage.running(topology, **lasting) as streams:
-        until(lambda: has_begun(streams))
+        eventually(lambda: has_begun(streams))
         stage.write(["1"])
-        until(lambda: streams.stream_threads[0].processed == 1)
+        eventually(lambda: streams.stream_threads[0].processed == 1)
         assert values(stage) == []
         lose_all(streams, monkeypatch)
         assert values(stage) == [b"1"]
@@ -90,7 +91,7 @@ def test_unsent_records_of_lost_tasks_are_sent_and_not_committed(
             assert consumer.committed([Position(stage.words, 0)], DEADLINE_S)[0].offset < 0
         finally:
             consumer.close()
-        until(lambda: streams.stream_threads[0].processed == 2)
+        eventually(lambda: streams.stream_threads[0].processed == 2)
     assert values(stage) == [b"1", b"1"]
 
 
@@ -101,9 +102,9 @@ def test_stores_are_removed_with_records_that_could_not_be_sent(
     stage = Stage(shared, tmp_path)
     stage.make_topics(1)
     with stage.running(remembering(stage, lambda: None), commit_interval_ms=60_000) as streams:
-        until(lambda: has_begun(streams))
+        eventually(lambda: has_begun(streams))
         stage.write(["1"])
-        until(lambda: streams.stream_threads[0].processed == 1)
+        eventually(lambda: streams.stream_threads[0].processed == 1)
         marker = tmp_path / "a" / stage.application_id / "0_0" / "marker"
         marker.touch()
         if not all_sent:
@@ -154,12 +155,12 @@ def test_a_store_on_disk_does_not_keep_rows_that_were_never_written(tmp_path: Pa
         more = {"producer.linger.ms": 500, "producer.message.timeout.ms": 2_000}
         stage.write(["1"])
         with stage.running(remembering(stage, kill), **more):
-            until(lambda: b"1" in values(stage))
+            eventually(lambda: b"1" in values(stage))
         with stage.running(remembering(stage, kill), **more) as streams:
             stage.write(["2"])
             acknowledged.set()
             thread = streams.stream_threads[0]
-            until(lambda: killed and thread.tasks is not None and not thread.tasks.running)
+            eventually(lambda: killed and thread.tasks is not None and not thread.tasks.running)
             broker.start()
-            until(lambda: b"2" in values(stage))
+            eventually(lambda: b"2" in values(stage))
         assert streams.failure is None

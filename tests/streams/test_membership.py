@@ -35,7 +35,8 @@ from odradek.streams.group.membership import (
 from tests.jvm.kafka import Kafka, running_kafka
 from tests.jvm.tools import run_tool
 from tests.streams.group_member import PARTITIONS, deal
-from tests.streams.membership_group import DEADLINE_S, TOPIC, Group, notified, numbers, until
+from tests.streams.membership_group import DEADLINE_S, TOPIC, Group, notified, numbers
+from tests.support.eventually import eventually
 
 pytestmark = pytest.mark.slow
 
@@ -150,7 +151,7 @@ def test_a_static_member_is_fenced_by_its_successor(group: Group) -> None:
     second = group.member(b"same", group_instance_id="one")
     group.settle(second)
     with pytest.raises(MembershipError, match=r"another process has joined .* group\.instance\.id one") as caught:
-        until(lambda: first.poll(0.1))
+        eventually(lambda: first.poll(0.1))
     assert caught.value.code is ErrorCode.FENCED_INSTANCE_ID
     with pytest.raises(CommitFailed) as refused:
         first.commit({(TOPIC, 0): (1, None, "")})
@@ -262,7 +263,7 @@ def test_a_member_of_another_kind_is_rejected_with_a_clear_error(broker: Broker,
                 errors.append(message.error().code())
             return bool(errors)
 
-        until(refused)
+        eventually(refused)
     finally:
         stranger.close()
     assert ErrorCode.INCONSISTENT_GROUP_PROTOCOL in errors
@@ -271,10 +272,10 @@ def test_a_member_of_another_kind_is_rejected_with_a_clear_error(broker: Broker,
     plain = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": other.name})
     try:
         plain.subscribe([TOPIC])
-        until(lambda: plain.poll(0.1) is None and plain.assignment())
+        eventually(lambda: plain.poll(0.1) is None and plain.assignment())
         member = other.member()
         with pytest.raises(MembershipError, match=r"One application\.id belongs to one kind of application"):
-            until(lambda: member.poll(0.1))
+            eventually(lambda: member.poll(0.1))
     finally:
         other.close()
         plain.close()

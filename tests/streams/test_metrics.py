@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,6 +25,7 @@ from odradek.streams.windows import SessionWindows, TimeWindows
 from tests.streams import counting
 from tests.streams.counting import QUICK, all_of, await_counts, word_counts
 from tests.streams.oracle.java import Java, remove, state_folder
+from tests.support.eventually import eventually
 
 DAY_MS = 24 * 3600 * 1000
 
@@ -221,14 +221,13 @@ def test_an_application_has_metrics_and_serves_a_page(broker: BrokerProcess, tmp
     with KafkaStreams(word_counts(), config) as streams, serve_metrics(streams, "127.0.0.1", 0) as port:
         counting.write_words(broker.bootstrap, ["a", "b", "a"] * 100)
         await_counts(broker.bootstrap, all_of({"a": 200, "b": 100}))
-        deadline = time.monotonic() + 30
         thread = {"thread_id": f"{streams.client_id}-StreamThread-1"}
-        while True:  # counts are emitted before they are committed
-            metrics = streams.metrics()
+
+        def is_committed(metrics: Any) -> bool:
             done = [one(metrics, "stream-thread-metrics", name, **thread) for name in ("process-total", "commit-total")]
-            if done[0] == 600 and done[1] > 0:  # each word, and once more by its key
-                break
-            assert time.monotonic() < deadline, done
+            return done[0] == 600 and done[1] > 0  # each word, and once more by its key
+
+        metrics = eventually(streams.metrics, is_committed)  # counts are emitted before they are committed
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
             page = answer.read().decode()
     client = {"client_id": streams.client_id}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -24,6 +23,7 @@ from odradek.streams.topology import Topology
 from odradek.streams.windows import TimeWindows
 from tests.streams import counting
 from tests.streams.counting import QUICK, STORE, word_counts
+from tests.support.eventually import eventually
 
 pytestmark = pytest.mark.slow
 
@@ -65,20 +65,6 @@ class Instances:
         return KafkaStreams(self.topology(self.words, self.counts), config, state_listener=listener)
 
 
-def await_true(condition: Callable[[], Any], what: str) -> Any:
-    """The result of the condition once it is true. A store that moves is queried again."""
-    deadline = time.monotonic() + DEADLINE_S
-    while True:
-        try:
-            found = condition()
-        except InvalidStateStoreError:
-            found = None
-        if found:
-            return found
-        assert time.monotonic() < deadline, f"{what} not within {DEADLINE_S:g} s"
-        threading.Event().wait(0.02)
-
-
 @pytest.fixture
 def stack() -> Iterator[ExitStack]:
     with ExitStack() as opened:
@@ -98,10 +84,14 @@ def test_a_key_is_found_on_its_instance_only(broker: BrokerProcess, tmp_path: Pa
         both = [dict(streams.store(STORE).all()) for streams in by_port.values()]
         return all(both) and both[0] | both[1] == expected and not both[0].keys() & both[1].keys()
 
-    await_true(all_counted, "each word on one instance")
+    eventually(all_counted, describe="each word on one instance", retry_on=(InvalidStateStoreError,))
     for word, count in expected.items():
         for streams in by_port.values():
-            found = await_true(lambda: streams.query_metadata_for_key(STORE, word, STRING), "a place")  # noqa: B023
+            found = eventually(
+                lambda streams=streams, word=word: streams.query_metadata_for_key(STORE, word, STRING),
+                describe="a place",
+                retry_on=(InvalidStateStoreError,),
+            )
             assert found.partition == partition_of(word.encode(), PARTITIONS)
             here = by_port[found.active_host.port]
             assert here.store(STORE).get(word) == count
@@ -136,14 +126,18 @@ def test_a_rebalance_rejects_queries_and_standbys_answer_on_request(
     counting.write_words(broker.bootstrap, WORDS, instances.words)
     expected = Counter(WORDS)
     for streams in (first, second):
-        await_true(lambda: dict(streams.store(STORE, stale=True).all()) == expected, "all words, by standbys")  # noqa: B023
+        eventually(
+            lambda streams=streams: dict(streams.store(STORE, stale=True).all()) == expected,
+            describe="all words, by standbys",
+            retry_on=(InvalidStateStoreError,),
+        )
         assert dict(streams.store(STORE).all()) != expected
 
     def located() -> KeyQueryMetadata | None:
         found = first.query_metadata_for_key(STORE, "word1", STRING)
         return found if found is not None and found.standby_hosts else None
 
-    found = await_true(located, "a standby's place")
+    found = eventually(located, describe="a standby's place", retry_on=(InvalidStateStoreError,))
     assert {found.active_host, *found.standby_hosts} == {HostInfo("localhost", 7011), HostInfo("localhost", 7012)}
     lags = first.all_local_store_partition_lags()
     assert set(lags) == {STORE}
@@ -152,7 +146,11 @@ def test_a_rebalance_rejects_queries_and_standbys_answer_on_request(
     assert sum(each.end_offset_position for each in lags[STORE].values()) >= len(expected)
     view = first.store(STORE)
     second.close(DEADLINE_S)
-    await_true(lambda: dict(view.all()) == expected, "all words on the one that is left")
+    eventually(
+        lambda: dict(view.all()) == expected,
+        describe="all words on the one that is left",
+        retry_on=(InvalidStateStoreError,),
+    )
     with pytest.raises(StreamsError, match="not running"):
         second.store(STORE)
     first.close(DEADLINE_S)
@@ -200,7 +198,11 @@ def test_windows_and_global_stores_while_records_come(broker: BrokerProcess, tmp
         for _ in range(5):
             counting.write_words(broker.bootstrap, WORDS, instances.words)
         total = 5 * len(WORDS)
-        await_true(lambda: failed or sum(count for _, count in store.all()) == total, "all counts")
+        eventually(
+            lambda: failed or sum(count for _, count in store.all()) == total,
+            describe="all counts",
+            retry_on=(InvalidStateStoreError,),
+        )
     finally:
         stop.set()
         for each in asking:

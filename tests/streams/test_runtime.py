@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import os
 import shutil
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -28,6 +27,7 @@ from odradek.streams.topology import Topology
 from tests.jvm.kafka import Kafka, running_kafka
 from tests.streams import counting
 from tests.streams.counting import QUICK, all_of, await_counts, counted, read_all, word_counts
+from tests.support.eventually import eventually
 
 pytestmark = pytest.mark.slow
 
@@ -97,15 +97,6 @@ def stage(odradek: BrokerProcess, tmp_path: Path) -> Stage:
     return made
 
 
-def until(holds: Callable[[], object], timeout_s: float = DEADLINE_S) -> None:
-    """Wait for a condition that other threads fulfill. Raises AssertionError after a while."""
-    deadline = time.monotonic() + timeout_s
-    pause = threading.Event()
-    while not holds():
-        assert time.monotonic() < deadline, "it does not come"
-        pause.wait(0.02)
-
-
 def passing(*processors: Callable[[], Processor], stage: Stage) -> Topology:
     """Words through processors, one after the other, to counts, unchanged."""
     topology = Topology().add_source("words", stage.words, key=STRING, value=STRING)
@@ -160,7 +151,7 @@ def test_records_keep_time_headers_and_empty_fields(stage: Stage) -> None:
         producer.produce(stage.words, value, key, 1, timestamp=timestamp, headers=headers or [])
     producer.flush()
     with stage.running(passing(Forward, stage=stage)):
-        until(lambda: len(read_all(stage.bootstrap, stage.counts)) == len(sent))
+        eventually(lambda: len(read_all(stage.bootstrap, stage.counts)) == len(sent))
     consumer = Consumer({"bootstrap.servers": stage.bootstrap, "group.id": "look"})
     consumer.assign([Position(stage.counts, partition, 0) for partition in range(2)])
     found = []
@@ -183,12 +174,12 @@ def test_two_instances_share_the_work_and_one_takes_over(stage: Stage) -> None:
         first.wait_until(State.RUNNING, DEADLINE_S)
         assert len(first.metadata_for_local_threads()[0].active_tasks) == 4
         with stage.running(instance="b") as second:
-            until(lambda: len(second.metadata_for_local_threads()[0].active_tasks) == 2)
-            until(lambda: len(first.metadata_for_local_threads()[0].active_tasks) == 2)
+            eventually(lambda: len(second.metadata_for_local_threads()[0].active_tasks) == 2)
+            eventually(lambda: len(first.metadata_for_local_threads()[0].active_tasks) == 2)
             first.wait_until(State.RUNNING, DEADLINE_S)
             stage.write(["one", "two", "three"] * 100)
             stage.await_counts({"one": 100, "two": 100, "three": 100})
-        until(lambda: len(first.metadata_for_local_threads()[0].active_tasks) == 4)
+        eventually(lambda: len(first.metadata_for_local_threads()[0].active_tasks) == 4)
         stage.write(["one", "two", "three"] * 100)
         found = stage.await_counts({"one": 200, "two": 200, "three": 200})
     assert found == {word: list(range(1, 201)) for word in ("one", "two", "three")}
@@ -199,7 +190,7 @@ def test_two_instances_share_the_work_and_one_takes_over(stage: Stage) -> None:
 def test_a_static_member_comes_back_without_a_rebalance(stage: Stage) -> None:
     with stage.running(instance="a", group_instance_id="left") as stays:
         with stage.running(instance="b", group_instance_id="right") as goes:
-            until(lambda: len(goes.metadata_for_local_threads()[0].active_tasks) == 2)
+            eventually(lambda: len(goes.metadata_for_local_threads()[0].active_tasks) == 2)
             stays.wait_until(State.RUNNING, DEADLINE_S)
             had = [task.task_id for task in goes.metadata_for_local_threads()[0].active_tasks]
         rebalances: list[State] = []
@@ -221,10 +212,10 @@ def test_threads_come_and_go(stage: Stage) -> None:
         name = streams.add_stream_thread()
         assert name is not None
         assert name.endswith("-StreamThread-3")
-        until(lambda: sorted(len(each.active_tasks) for each in streams.metadata_for_local_threads()) == [1, 1, 2])
+        eventually(lambda: sorted(len(each.active_tasks) for each in streams.metadata_for_local_threads()) == [1, 1, 2])
         assert streams.remove_stream_thread(DEADLINE_S) is not None
         assert streams.remove_stream_thread(DEADLINE_S) is not None
-        until(lambda: [len(each.active_tasks) for each in streams.metadata_for_local_threads()] == [4])
+        eventually(lambda: [len(each.active_tasks) for each in streams.metadata_for_local_threads()] == [4])
         stage.write(["x"] * 50)
         stage.await_counts({"x": 50})
     assert streams.add_stream_thread() is None
@@ -235,7 +226,7 @@ def test_a_paused_client_processes_nothing(stage: Stage) -> None:
         streams.pause()
         assert streams.is_paused
         thread = streams.stream_threads[0]
-        until(lambda: thread.idles)
+        eventually(lambda: thread.idles)
         stage.write(["x"] * 20)
         with pytest.raises(AssertionError):
             await_counts(stage.bootstrap, all_of({"x": 1}), stage.counts, 0.5)
@@ -279,7 +270,7 @@ def test_state_of_a_removed_task_is_deleted_after_a_while(stage: Stage, tmp_path
         stage.await_counts({"x": 10, "y": 10, "z": 10})
         assert held(first) == tasks
         with stage.running(instance="b"):
-            until(lambda: len(held(first)) == 1 and first.state is State.RUNNING)
+            eventually(lambda: len(held(first)) == 1 and first.state is State.RUNNING)
             (kept,) = held(first)
             (gone,) = tasks - {kept}
             lately = here / "9_9"
@@ -287,7 +278,7 @@ def test_state_of_a_removed_task_is_deleted_after_a_while(stage: Stage, tmp_path
             future = time.time() + 10**6
             os.utime(lately, (future, future))
             os.utime(here / str(kept), (0, 0))
-            until(lambda: not (here / str(gone)).exists())
+            eventually(lambda: not (here / str(gone)).exists())
             assert held(first) == {kept}
             assert {path.name for path in here.iterdir() if path.is_dir()} == {str(kept), "9_9"}
 
@@ -312,8 +303,8 @@ def test_punctuators_follow_the_wall_clock_and_commit_on_request(stage: Stage) -
             raise AssertionError("there are no records")
 
     with stage.running(passing(Clock, stage=stage), commit_interval_ms=60_000, poll_ms=1000) as streams:
-        until(lambda: len(read_all(stage.bootstrap, stage.counts)) >= 3)
-        until(lambda: streams.stream_threads[0].commits >= 3)
+        eventually(lambda: len(read_all(stage.bootstrap, stage.counts)) >= 3)
+        eventually(lambda: streams.stream_threads[0].commits >= 3)
 
 
 def test_tasks_wait_for_topics_with_unread_records(stage: Stage) -> None:
@@ -331,7 +322,7 @@ def test_tasks_wait_for_topics_with_unread_records(stage: Stage) -> None:
     topology.add_processor("both", Forward, "left", "right")
     topology.add_sink("out", stage.counts, "both", key=STRING, value=STRING)
     with stage.running(topology, max_poll_records=50, buffered_records_per_partition=100):
-        until(lambda: len(read_all(stage.bootstrap, stage.counts)) == 2_000)
+        eventually(lambda: len(read_all(stage.bootstrap, stage.counts)) == 2_000)
     assert [int(value or b"") for _, value in read_all(stage.bootstrap, stage.counts)] == list(range(2_000))
 
 
@@ -349,7 +340,7 @@ def test_repartition_topics_are_purged(stage: Stage) -> None:
             marks = [consumer.get_watermark_offsets(Position(topic, partition)) for partition in range(2)]
             return all(mark is not None and mark[0] == mark[1] > 0 for mark in marks)
 
-        until(cut)
+        eventually(cut)
         consumer.close()
 
 
@@ -373,7 +364,7 @@ def test_a_topic_that_grows_gets_another_task(stage: Stage, paused: bool) -> Non
             streams.pause()
         admin = AdminClient({"bootstrap.servers": stage.bootstrap})
         admin.create_partitions([NewPartitions(stage.words, 3)])[stage.words].result(DEADLINE_S)
-        until(lambda: len(streams.metadata_for_local_threads()[0].active_tasks) == 3)
+        eventually(lambda: len(streams.metadata_for_local_threads()[0].active_tasks) == 3)
 
 
 def test_all_partitions_of_a_grown_sink_topic_are_written(stage: Stage) -> None:
@@ -399,13 +390,13 @@ def test_all_partitions_of_a_grown_sink_topic_are_written(stage: Stage) -> None:
         return {each for each, mark in marks.items() if mark is not None and mark[1] > 0}
 
     with stage.running(topology, metadata_max_age_ms=100) as streams:
-        until(lambda: written(stage.counts) == {0, 1} and written(chosen) == {0})
+        eventually(lambda: written(stage.counts) == {0, 1} and written(chosen) == {0})
         admin = AdminClient({"bootstrap.servers": stage.bootstrap})
         grown = admin.create_partitions([NewPartitions(stage.counts, 4), NewPartitions(chosen, 3)])
         for future in grown.values():
             future.result(DEADLINE_S)
-        until(lambda: written(stage.counts) == {0, 1, 2, 3})
-        until(lambda: written(chosen) == {0, 1, 2})
+        eventually(lambda: written(stage.counts) == {0, 1, 2, 3})
+        eventually(lambda: written(chosen) == {0, 1, 2})
         assert streams.state is State.RUNNING
 
 
@@ -420,7 +411,7 @@ def test_where_a_source_begins(stage: Stage, policy: Any, sees_all: bool) -> Non
         return [value for _, value in read_all(stage.bootstrap, stage.counts)]
 
     with stage.running(topology):
-        until(lambda: b"after" in seen())
+        eventually(lambda: b"after" in seen())
     assert (b"before" in seen()) is sees_all
 
 

@@ -28,7 +28,8 @@ from odradek.streams.serdes import LONG, STRING
 from odradek.streams.topology import Topology
 from tests.streams import counting
 from tests.streams.counting import read_all, word_counts
-from tests.streams.test_runtime import DEADLINE_S, Forward, Stage, passing, until
+from tests.streams.test_runtime import DEADLINE_S, Forward, Stage, passing
+from tests.support.eventually import eventually
 
 pytestmark = pytest.mark.slow
 
@@ -91,11 +92,11 @@ def test_poison_is_skipped(stage: Stage) -> None:
 
     stage.write(["12345678", "poison", "87654321"])
     with stage.running(numbers(stage), **{"default.deserialization.exception.handler": handler}):
-        until(lambda: values(stage) == [b"12345678", b"87654321"])
+        eventually(lambda: values(stage) == [b"12345678", b"87654321"])
     assert [(context.source.offset, value) for context, value in seen] == [(1, b"poison")]
     with stage.running(numbers(stage)):  # it is committed, and not read again
         stage.write(["abcdefgh"])
-        until(lambda: len(values(stage)) == 3)
+        eventually(lambda: len(values(stage)) == 3)
 
 
 def test_a_node_that_fails_ends_the_client_and_reports_its_place(stage: Stage) -> None:
@@ -127,7 +128,7 @@ def test_a_node_that_fails_is_skipped(stage: Stage) -> None:
     with stage.running(
         passing(Forward, Picky, stage=stage), **{"processing.exception.handler": log_and_continue}
     ) as streams:
-        until(lambda: values(stage) == [b"good", b"better"])
+        eventually(lambda: values(stage) == [b"good", b"better"])
         assert streams.state is State.RUNNING
 
 
@@ -169,7 +170,7 @@ def test_a_rejected_record_is_given_up(narrow: Stage, guarantee: str) -> None:
     narrow.write(["a", "big", "b"])
     options = {"default.production.exception.handler": handler, "processing.guarantee": guarantee}
     with narrow.running(passing(BlowSome, stage=narrow), **options):
-        until(lambda: values(narrow) == [b"a", b"b"])
+        eventually(lambda: values(narrow) == [b"a", b"b"])
     assert [len(record.value) for record in seen] == [3_000_000]
 
 
@@ -199,11 +200,11 @@ def test_a_thread_is_replaced(stage: Stage, guarantee: str) -> None:
         uncaught_exception_handler=handler,
     )
     with streams:
-        until(lambda: streams.stream_threads[0].idles)
+        eventually(lambda: streams.stream_threads[0].idles)
         stage.write(["a", "bad", "b"])
-        until(lambda: values(stage)[-1:] == [b"b"])
+        eventually(lambda: values(stage)[-1:] == [b"b"])
         assert len(failures) == 1
-        until(lambda: streams.state is State.RUNNING)
+        eventually(lambda: streams.state is State.RUNNING)
         assert [thread.index for thread in streams.stream_threads] == [1]
     expected = [b"a", b"bad", b"b"]
     assert values(stage) == (expected if guarantee == "exactly_once_v2" else [b"a", *expected])
@@ -229,11 +230,11 @@ def test_one_instance_shuts_the_application_down(broker: BrokerProcess, tmp_path
     )
     with stage.running(passing(Picky, stage=stage), instance="b") as other, streams:
         streams.wait_until(State.RUNNING, DEADLINE_S)
-        until(lambda: len(streams.metadata_for_local_threads()[0].active_tasks) == 1)
+        eventually(lambda: len(streams.metadata_for_local_threads()[0].active_tasks) == 1)
         partition = streams.metadata_for_local_threads()[0].active_tasks[0].task_id.partition
         write_to(stage, partition, b"bad")
-        until(lambda: streams.state is State.ERROR)
-        until(lambda: other.state is State.ERROR)
+        eventually(lambda: streams.state is State.ERROR)
+        eventually(lambda: other.state is State.ERROR)
     assert isinstance(streams.failure, ProcessingError)
     assert isinstance(other.failure, ShutdownRequestedError)
 

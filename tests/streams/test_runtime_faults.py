@@ -21,7 +21,7 @@ from odradek.streams.stores.builders import versioned_key_value_store
 from odradek.streams.topology import Topology
 from tests.streams import counting
 from tests.streams.counting import COUNTS, QUICK, WORDS, all_of, assert_exactly_once, await_counts, counted, word_counts
-from tests.streams.test_runtime import until
+from tests.support.eventually import eventually
 
 DEADLINE_S = 60.0
 
@@ -170,14 +170,16 @@ def test_versions_outlive_the_broker_and_the_state_directory(tmp_path: Path, how
         def set_price(price: str, at: int) -> None:
             """A price, and that the table has it."""
             put("prices", price, at)
-            until(lambda: (b"spool", price.encode()) in counting.read_all(broker.bootstrap, "once-versions-changelog"))
+            eventually(
+                lambda: (b"spool", price.encode()) in counting.read_all(broker.bootstrap, "once-versions-changelog")
+            )
 
         def ask(*asked: tuple[str, int]) -> list[str]:
             """The answers, one for each question."""
             known = len(counting.read_all(broker.bootstrap, "answers"))
             for question, at in asked:
                 put("questions", question, at)
-            until(lambda: len(counting.read_all(broker.bootstrap, "answers")) >= known + len(asked))
+            eventually(lambda: len(counting.read_all(broker.bootstrap, "answers")) >= known + len(asked))
             return [(value or b"").decode() for _, value in counting.read_all(broker.bootstrap, "answers")][known:]
 
         with KafkaStreams(prices(topics), settings) as streams:

@@ -36,7 +36,8 @@ from odradek.streams.stores.builders import key_value_store
 from odradek.streams.topology import Topology
 from tests.streams import counting
 from tests.streams.counting import read_all, word_counts
-from tests.streams.test_runtime import DEADLINE_S, Forward, Stage, passing, until
+from tests.streams.test_runtime import DEADLINE_S, Forward, Stage, passing
+from tests.support.eventually import eventually
 
 pytestmark = pytest.mark.slow
 
@@ -76,7 +77,7 @@ def test_slow_records_cost_neither_membership_nor_transaction(stage: Stage, guar
     stage.write([str(number) for number in range(150)])
     more = {"max.poll.interval.ms": 600, "producer.transaction.timeout.ms": 1_000, "processing.guarantee": guarantee}
     with stage.running(passing(Slow, stage=stage), **more) as streams:
-        until(lambda: len(values(stage)) >= 150)
+        eventually(lambda: len(values(stage)) >= 150)
         generation = streams.stream_threads[0].generation
         assert generation == 1
     assert values(stage) == list(range(150))
@@ -98,7 +99,7 @@ def test_punctuators_run_between_slow_records(stage: Stage) -> None:
 
     stage.write([str(number) for number in range(60)])
     with stage.running(passing(Ticking, stage=stage)):
-        until(lambda: len(values(stage)) == 60)
+        eventually(lambda: len(values(stage)) == 60)
     assert sum(0 < seen < 60 for seen in Ticking.at) >= 3
 
 
@@ -113,7 +114,7 @@ def test_a_task_that_waits_for_a_topic_does_not_delay_the_processor(stage: Stage
     topology.add_sink("out", stage.counts, "both", key=STRING, value=STRING)
     stage.write(["1"])
     with stage.running(topology, max_task_idle_ms=1_000) as streams:
-        until(lambda: values(stage) == [1])
+        eventually(lambda: values(stage) == [1])
         polls = streams.stream_threads[0].metrics.poll.total
     assert polls < 400
 
@@ -121,7 +122,7 @@ def test_a_task_that_waits_for_a_topic_does_not_delay_the_processor(stage: Stage
 def test_a_thread_logs_its_progress_periodically(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
     stage.write([str(number) for number in range(30)])
     with caplog.at_level(logging.INFO), stage.running(passing(Forward, stage=stage), log_summary_interval_ms=10):
-        until(lambda: any("processed_records=30 punctuators=0" in record.message for record in caplog.records))
+        eventually(lambda: any("processed_records=30 punctuators=0" in record.message for record in caplog.records))
 
 
 def test_the_time_of_a_record_with_log_append_time(stage: Stage) -> None:
@@ -137,7 +138,7 @@ def test_the_time_of_a_record_with_log_append_time(stage: Stage) -> None:
     builder = StreamsBuilder()
     builder.stream(topic.topic, Consumed(STRING, STRING)).process(lambda: Timing(times))
     with stage.running(builder.build()):
-        until(lambda: times)
+        eventually(lambda: times)
     assert before <= times[0] <= time.time_ns() // 1_000_000
 
 
@@ -220,7 +221,7 @@ def test_a_client_that_is_closed_while_it_starts_starts_no_threads(stage: Stage)
     class Closing(RestoreListener):
         def on_restore_start(self, changelog: tuple[str, int], store: str, start: int, end: int) -> None:
             closer.start()
-            until(lambda: streams.state is not State.REBALANCING)
+            eventually(lambda: streams.state is not State.REBALANCING)
 
     streams = KafkaStreams(with_global_store(stage), stage.config(), restore_listener=Closing())
     closer = threading.Thread(target=streams.close)
@@ -251,7 +252,7 @@ def test_committed_offsets_are_awaited_while_the_coordinator_does_not_answer(
     with KafkaStreams(passing(Forward, stage=stage), stage.config(task_timeout_ms=deadline_ms)) as streams:
         if deadline_ms:
             streams.wait_until(State.RUNNING, DEADLINE_S)
-            until(lambda: read_all(stage.bootstrap, stage.counts))
+            eventually(lambda: read_all(stage.bootstrap, stage.counts))
             assert not untold
         else:
             with pytest.raises(StreamsError, match="ERROR"):
@@ -279,7 +280,7 @@ def test_the_cache_is_shared_with_threads_that_come(stage: Stage) -> None:
         streams.add_stream_thread()
         assert [thread.cache.limit for thread in streams.stream_threads] == [600, 600]
         streams.remove_stream_thread(DEADLINE_S)
-        until(lambda: [thread.cache.limit for thread in streams.stream_threads] == [1_200])
+        eventually(lambda: [thread.cache.limit for thread in streams.stream_threads] == [1_200])
 
 
 def test_a_paused_client_commits_as_a_running_one(stage: Stage) -> None:
@@ -305,7 +306,7 @@ def test_a_paused_client_commits_as_a_running_one(stage: Stage) -> None:
     more = {"statestore.cache.max.bytes": 100_000, "commit.interval.ms": 300}
     with stage.running(topology, **more) as streams:
         stage.write(["1"])
-        until(lambda: values(stage) == [1])
+        eventually(lambda: values(stage) == [1])
         assert streams.is_paused
     assert held == [True]
 
@@ -314,7 +315,7 @@ def test_a_pause_holds_a_restoration_and_keeps_the_membership(stage: Stage, monk
     """As Java's (KIP-834). It continues where it was, and no record is restored twice."""
     stage.write(["x"])
     with stage.running():
-        until(lambda: read_all(stage.bootstrap, stage.counts))
+        eventually(lambda: read_all(stage.bootstrap, stage.counts))
     changelog = f"{stage.application_id}-{counting.STORE}-changelog"
     rows = {f"word{number}": number for number in range(20_000)}
     producer = Producer({"bootstrap.servers": stage.bootstrap, "queue.buffering.max.messages": 100_000})
@@ -345,11 +346,11 @@ def test_a_pause_holds_a_restoration_and_keeps_the_membership(stage: Stage, monk
     listener = Pausing()
     topology = word_counts(stage.words, stage.counts)
     with KafkaStreams(topology, stage.config("b", commit_interval_ms=100), restore_listener=listener) as streams:
-        until(lambda: streams.is_paused)
+        eventually(lambda: streams.is_paused)
         begun = len(looks) + 2  # the step in which it was paused is over
-        until(lambda: len(looks) > begun)
+        eventually(lambda: len(looks) > begun)
         restored = listener.restored
-        until(lambda: len(looks) > begun + 10)
+        eventually(lambda: len(looks) > begun + 10)
         assert listener.restored == restored < len(rows)
         assert streams.state is State.REBALANCING
         assert not listener.ends
@@ -411,7 +412,7 @@ def test_a_member_that_has_missed_a_generation_discards_the_state_of_its_tasks(
         if member is deaf and not missed:
             missed.append(who.generation)
             write(3)
-            until(lambda: counted() == [1, 2, 3, 4, 5])
+            eventually(lambda: counted() == [1, 2, 3, 4, 5])
             assert other.close(DEADLINE_S)
             raise ConnectionError("the answer is lost")
         received(member, who, assignment)
@@ -420,13 +421,13 @@ def test_a_member_that_has_missed_a_generation_discards_the_state_of_its_tasks(
     with instance("a", 1) as one:
         one.wait_until(State.RUNNING, DEADLINE_S)
         write(2)
-        until(lambda: counted() == [1, 2])
+        eventually(lambda: counted() == [1, 2])
         deaf = one.stream_threads[0]._member
         monkeypatch.setattr(GroupMember, "_settle", miss)
         with instance("b", 2) as other:
-            until(lambda: missed and one.stream_threads[0].generation > missed[0] and one.state is State.RUNNING)
+            eventually(lambda: missed and one.stream_threads[0].generation > missed[0] and one.state is State.RUNNING)
             write(2)
-            until(lambda: len(counted()) >= 7)
+            eventually(lambda: len(counted()) >= 7)
     assert counted() == list(range(1, 8))
 
 
@@ -444,7 +445,7 @@ def test_cached_rows_are_committed_before_the_end(stage: Stage, guarantee: str) 
         words += fresh
         stage.write(fresh)
         with stage.running(**more) as streams:
-            until(lambda: sum(thread.processed for thread in streams.stream_threads) >= 400)
+            eventually(lambda: sum(thread.processed for thread in streams.stream_threads) >= 400)
         expected = Counter(words)
         assert {
             word: max(counts) for word, counts in counting.counted(stage.bootstrap, stage.counts).items()

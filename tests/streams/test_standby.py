@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +18,7 @@ from odradek.streams.running.restoration import RestoreListener
 from odradek.streams.runtime import KafkaStreams, State
 from tests.streams import counting
 from tests.streams.counting import QUICK, STORE, TIMEOUT_S, word_counts
+from tests.support.eventually import eventually
 
 ROWS = 60_000
 VOCABULARY = [f"word{number}" for number in range(100)]
@@ -56,13 +56,6 @@ class Stage:
 @pytest.fixture
 def stage(streams_broker: BrokerProcess, tmp_path: Path) -> Stage:
     return Stage(streams_broker.bootstrap, tmp_path)
-
-
-def wait_for(holds: Callable[[], bool], why: str = "") -> None:
-    deadline = time.monotonic() + TIMEOUT_S
-    while not holds():
-        assert time.monotonic() < deadline, why
-        time.sleep(0.01)
 
 
 def write_changelog(stage: Stage) -> None:
@@ -114,12 +107,12 @@ def test_tasks_that_move_while_they_are_restored_resume_at_their_position(stage:
     write_changelog(stage)
     slow, other = Slow(1.5), Slow(0.1)  # the first one must not complete before the second one is there
     with stage.streams("one", slow, processing_guarantee=guarantee) as one:
-        wait_for(lambda: slow.begun, "both tasks are to be restored, side by side")
+        eventually(lambda: slow.begun, describe="both tasks are restored, side by side")
         with stage.streams("two", other, processing_guarantee=guarantee):
-            wait_for(lambda: bool(other.starts[0] or other.starts[1]), "the second instance got nothing to restore")
+            eventually(lambda: bool(other.starts[0] or other.starts[1]), describe="the second instance restores")
             assert one.state is State.REBALANCING
         slow.go.set()
-        wait_for(lambda: sorted(slow.ended) == [0, 1])
+        eventually(lambda: sorted(slow.ended) == [0, 1])
         one.wait_until(State.RUNNING, TIMEOUT_S)
         for partition, places in slow.starts.items():
             assert places == [0, *slow.suspended[partition]], "the restoration started over"
@@ -142,7 +135,9 @@ def test_a_standby_takes_over_and_reads_no_record_twice(stage: Stage, guarantee:
             counting.write_words(stage.bootstrap, words, stage.words)
             stage.await_counts(counting.all_of(Counter(words)))
             restorers = [thread._restorer for each in (one, two) for thread in each.stream_threads]
-            wait_for(lambda: sum(each.restored for each in restorers) == len(words), "standbys do not catch up")
+            eventually(
+                lambda: sum(each.restored for each in restorers) == len(words), describe="the standbys have all records"
+            )
             one.close(TIMEOUT_S, leave_group=True)
             counting.write_words(stage.bootstrap, words, stage.words)
             stage.await_counts(counting.all_of(Counter([*words, *words])))
