@@ -14,7 +14,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # The order of sets is the same in every run.
 export PYTHONHASHSEED := 0
 
-.PHONY: run test check format bench simulate mutants explore soak compose-check clean
+.PHONY: run test check format wheel docs bench simulate mutants explore soak compose-check clean
 
 run: .venv/.installed
 	@exec $(BIN)/odradek broker --override broker.id=0 --override listeners=PLAINTEXT://127.0.0.1:9092 \
@@ -35,6 +35,12 @@ check: .venv/.installed-dev
 format: .venv/.installed-dev
 	$(BIN)/ruff check --fix --quiet
 	$(BIN)/ruff format --quiet
+
+wheel: .venv/.installed-dev
+	$(BIN)/python -m tests wheel
+
+docs: .venv/.installed-dev
+	$(BIN)/python -m mkdocs build --strict --quiet
 
 bench: .venv/.installed-dev
 	$(BIN)/python -m tests.jvm fetch
@@ -71,5 +77,5 @@ clean:
 
 .venv/.installed-dev: .venv/bin/python $(SOURCES)
 	@echo "installing Odradek and what its tests need into .venv (once, about a minute)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,streams]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,streams,docs,release]'
 	@touch $@ .venv/.installed

@@ -5,4 +5,6 @@ The command line is `odradek` (or `python -m odradek`); `odradek.pytest_plugin` 
 
 from __future__ import annotations
 
-__version__ = "0.1.0"
+from importlib.metadata import version
+
+__version__ = version("odradek")

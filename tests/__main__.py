@@ -6,6 +6,8 @@
 
 `python -m tests compose-check`: docker-compose.yml on a real engine (see tests/compose_check/campaign.py).
 
+`python -m tests wheel`: the files of a release, built and checked (see tests/release/wheel.py).
+
 `python -m tests configuration` writes docs/configuration.md anew.
 """
 
@@ -15,6 +17,7 @@ import sys
 
 from tests import configuration, explore
 from tests.compose_check import campaign as compose_check
+from tests.release import wheel
 from tests.simulation import campaign
 from tests.soak import campaign as soak
 
@@ -28,9 +31,11 @@ if __name__ == "__main__":
             sys.exit(explore.main(sys.argv[2:]))
         case ["compose-check"]:
             sys.exit(compose_check.main(sys.argv[2:]))
+        case ["wheel"]:
+            sys.exit(wheel.main())
         case ["configuration"]:
             sys.exit(configuration.main())
     sys.exit(
         "usage: python -m tests simulate [--seed N] [--seeds COUNT] [--mutant NAME] | soak [PART] | explore [TEST]"
-        " | compose-check | configuration"
+        " | compose-check | wheel | configuration"
     )

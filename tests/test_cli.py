@@ -12,9 +12,9 @@ import logging
 import re
 import subprocess
 import sys
+import tomllib
 import types
 from collections.abc import Callable, Iterator
-from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -74,7 +74,8 @@ def ready_line(*arguments: str) -> str:
 
 def test_the_module_is_the_command() -> None:
     assert odradek_process("--version").stdout == f"odradek {odradek.__version__}\n"
-    assert odradek.__version__ == version("odradek")
+    project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
+    assert odradek.__version__ == project["version"], "install the clone again: make check does"
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,67 @@
+"""An installed wheel serves: the version, the C extensions, and one record through a broker.
+
+    python tests/release/smoke.py
+
+Run it by the interpreter of the environment that has the wheel and confluent-kafka. It imports nothing of the clone.
+"""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+import tempfile
+import tomllib
+from pathlib import Path
+
+from confluent_kafka import Consumer, Producer
+
+from odradek.broker_process import BrokerProcess
+
+PYPROJECT = Path(__file__).resolve().parents[2] / "pyproject.toml"
+EXTENSIONS = ("_chain", "_legacy", "_offset_map")
+TIMEOUT_S = 30.0
+
+
+def check_version(version: str) -> None:
+    """The command prints the version."""
+    command = [str(Path(sys.executable).with_name("odradek")), "--version"]
+    printed = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=True).stdout
+    assert printed == f"odradek {version}\n", printed
+
+
+def check_extensions() -> None:
+    """The wheel carries every C extension; an ImportError names the one that it lacks."""
+    for name in EXTENSIONS:
+        importlib.import_module(f"odradek.protocol.{name}")
+
+
+def check_one_record(bootstrap: str) -> None:
+    """One record is acknowledged and read back."""
+    producer = Producer({"bootstrap.servers": bootstrap, "acks": "all"})
+    producer.produce("smoke", key="key", value="value")
+    assert producer.flush(TIMEOUT_S) == 0, "the record is not acknowledged"
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "smoke", "auto.offset.reset": "earliest"})
+    consumer.subscribe(["smoke"])
+    try:
+        message = consumer.poll(TIMEOUT_S)
+        assert message is not None, "no record within the timeout"
+        assert message.error() is None, message.error()
+        assert (message.key(), message.value()) == (b"key", b"value")
+    finally:
+        consumer.close()
+
+
+def main() -> None:
+    """All checks; a broker serves on a free port, with its data in a temporary folder."""
+    version = tomllib.loads(PYPROJECT.read_text())["project"]["version"]
+    check_version(version)
+    check_extensions()
+    with tempfile.TemporaryDirectory(prefix="odradek-smoke-") as folder, BrokerProcess(Path(folder)) as broker:
+        check_one_record(broker.bootstrap)
+        broker.stop()
+    print(f"odradek {version} serves: {sys.prefix}")
+
+
+if __name__ == "__main__":
+    main()
