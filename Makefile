@@ -40,7 +40,7 @@ wheel: .venv/.installed-dev
 	$(BIN)/python -m tests wheel
 
 docs: .venv/.installed-dev
-	$(BIN)/python -m mkdocs build --strict --quiet
+	$(BIN)/python -m mkdocs build --strict
 
 bench: .venv/.installed-dev
 	$(BIN)/python -m tests.jvm fetch
