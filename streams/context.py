@@ -44,6 +44,7 @@ class TaskContext:
         "application_id",
         "cache",
         "collector",
+        "commit_needed",
         "commit_wanted",
         "config",
         "dropped",
@@ -90,7 +91,10 @@ class TaskContext:
         self.partition = task_id.partition
         self.offset = -1
         self.stream_time = NO_TIMESTAMP
+        self.commit_needed = False
+        """Whether records were processed or skipped, or punctuators called, since the last commit."""
         self.commit_wanted = False
+        """Whether a processor has requested a commit."""
         self.dropped = 0
         """Records that nodes have dropped (dropped-records-total)."""
         self.processor_metadata: dict[str, int] = {}

@@ -232,7 +232,7 @@ class TopologyTestDriver:
         """Advance wall-clock time. Due punctuators are called, once each for any amount of time."""
         self._now += _span_ms(by)
         if self._task is not None:
-            self._task.punctuate_system_time()
+            self._task.punctuations.run_system_time()
             self._commit(self._task)
         self._carry_on()
 
@@ -398,12 +398,12 @@ class TopologyTestDriver:
         if task is None:
             return
         record, clock = task.metrics.process.record, time.perf_counter_ns
-        while task.buffered() and task.ready(self._now):
+        while task.partition_group.buffered() and task.partition_group.ready(self._now):
             start = clock()
             if not task.process(1):
                 return
             record(clock() - start)
-            task.punctuate_stream_time()
+            task.punctuations.run_stream_time()
             self._commit(task)
             self._take_sent()
 

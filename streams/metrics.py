@@ -108,7 +108,7 @@ def driver_metrics(driver: TopologyTestDriver, task: Task | None, thread: str) -
 
 def observe(task: Task) -> None:
     """Sample the totals of a task, about every second: rates derive from the samples."""
-    task.metrics.observe(task.context, task.taken())
+    task.metrics.observe(task.context, task.partition_group.consumed())
 
 
 def _thread(found: Metrics, thread: StreamThread, detailed: bool) -> None:
@@ -151,7 +151,7 @@ def _task(found: Metrics, thread: str, task: Task, topology: Topology, detailed:
     group.amounts("process-latency", metrics.process)
     group.counted("punctuate", metrics.punctuate)
     group.amounts("punctuate-latency", metrics.punctuate)
-    group.value("active-buffer-count", task.buffered())
+    group.value("active-buffer-count", task.partition_group.buffered())
     for node, counters in _by_node(metrics).items():
         at_node = _Group(found, NODE, {**where, "processor-node-id": node})
         at_node.value("process-total", sum(each.total for each in counters))

@@ -6,10 +6,18 @@ after the request. A punctuator that missed several intervals is called once, an
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
+from typing import Final
 
+from odradek.streams.context import TaskContext
+from odradek.streams.errors import StreamsError
 from odradek.streams.priority_queue import PriorityQueue
-from odradek.streams.processor import Punctuator
+from odradek.streams.processor import PunctuationType, Punctuator
+from odradek.streams.recorded_metrics import Stat
+from odradek.streams.records import NO_TIMESTAMP
+
+NO_PARTITION: Final = -1
 
 
 class Punctuation:
@@ -60,3 +68,55 @@ class PunctuationQueue:
                 each.due += (missed + 1) * each.interval_ms
                 self.add(each)
         return called
+
+
+class TaskPunctuations:
+    """The punctuations of one task, by stream time and by wall-clock time."""
+
+    def __init__(self, context: TaskContext, latencies: Stat) -> None:
+        """`latencies` records the duration of each call in ns."""
+        self._context = context
+        self._latencies = latencies
+        self._stream_time = PunctuationQueue()
+        self._system_time = PunctuationQueue()
+
+    def schedule(self, node: str, interval_ms: int, kind: PunctuationType, callback: Punctuator) -> Punctuation:
+        """Call `callback` at this interval from now on."""
+        if kind is PunctuationType.STREAM_TIME:
+            queue, due = self._stream_time, 0
+        else:
+            queue, due = self._system_time, self._context.system_time_ms() + interval_ms
+        punctuation = Punctuation(node, due, interval_ms, callback)
+        queue.add(punctuation)
+        return punctuation
+
+    def run_stream_time(self) -> bool:
+        """Call the punctuators that are due by stream time. Returns whether there were any. Raises StreamsError."""
+        now = self._context.stream_time
+        return now != NO_TIMESTAMP and self._stream_time.run(now, lambda each: self._punctuate(each, now))
+
+    def run_system_time(self) -> bool:
+        """Call the punctuators that are due by wall-clock time. Returns whether there were any. Raises StreamsError."""
+        now = self._context.system_time_ms()
+        return self._system_time.run(now, lambda each: self._punctuate(each, now))
+
+    @property
+    def next_system_time_ms(self) -> int | None:
+        """When the next wall-clock punctuator is due."""
+        return self._system_time.next_due
+
+    def _punctuate(self, punctuation: Punctuation, now: int) -> None:
+        context = self._context
+        context.topic, context.partition, context.offset = None, NO_PARTITION, -1
+        context.timestamp, context.headers = now, None
+        context.commit_needed = True
+        start = time.perf_counter_ns()
+        try:
+            punctuation.callback(now)
+        except StreamsError:
+            raise
+        except Exception as error:
+            raise StreamsError(
+                f"task [{context.task_id}] Exception caught while punctuating processor '{punctuation.node}': {error!r}"
+            ) from error
+        self._latencies.record(time.perf_counter_ns() - start)

@@ -25,6 +25,7 @@ from odradek.streams.group.committed_offsets import Committed
 from odradek.streams.group.group_protocol import MembershipError
 from odradek.streams.group.membership import GroupMember
 from odradek.streams.group.subscription_info import RUNNING
+from odradek.streams.record_queue import Message
 from odradek.streams.recorded_metrics import ThreadMetrics
 from odradek.streams.records import TaskId
 from odradek.streams.running.application import Application
@@ -34,7 +35,7 @@ from odradek.streams.running.record_reader import RecordReader
 from odradek.streams.running.restoration import Restorer
 from odradek.streams.running.task_state import TaskState
 from odradek.streams.stores.cache import ThreadCache
-from odradek.streams.task import Message, Task
+from odradek.streams.task import Task
 from odradek.streams.topology import Subtopology
 
 log = logging.getLogger(__name__)
@@ -248,7 +249,7 @@ class ActiveTasks:
                 if count:
                     done += count
                     task.metrics.process.record((clock() - start) / count, count)
-                    if task.punctuate_stream_time():
+                    if task.punctuations.run_stream_time():
                         self.punctuated += 1
                     if task.context.commit_wanted:
                         self.commit_wanted = True
@@ -261,31 +262,30 @@ class ActiveTasks:
     def punctuate(self, now_ms: int) -> None:
         """Call the punctuators that are due by wall-clock time. Raises StreamsError."""
         for task in self.running.values():
-            due = task.next_wall_clock_ms
+            due = task.punctuations.next_system_time_ms
             if due is not None and due <= now_ms:
-                if task.punctuate_system_time():
+                if task.punctuations.run_system_time():
                     self.punctuated += 1
                 self.commit_wanted = self.commit_wanted or task.context.commit_wanted
 
     def next_due_ms(self) -> int | None:
         """When the next wall-clock punctuator is due."""
-        return min(
-            (due for task in self.running.values() if (due := task.next_wall_clock_ms) is not None), default=None
-        )
+        times = (task.punctuations.next_system_time_ms for task in self.running.values())
+        return min((due for due in times if due is not None), default=None)
 
     def hold_back(self) -> None:
         """Pause partitions with enough buffered records, because their task waits for others."""
         full = {
             place
             for place, task in self._owner.items()
-            if len(task.partitions) > 1 and task.buffered(place) > self._buffer
+            if len(task.partitions) > 1 and task.partition_group.buffered(place) > self._buffer
         }
         self._reader.pause(full)
 
     @property
     def buffered(self) -> int:
         """How many records are buffered."""
-        return sum(task.buffered() for task in self.running.values())
+        return sum(task.partition_group.buffered() for task in self.running.values())
 
     # ---- commit
 
@@ -447,9 +447,9 @@ def _process(task: Task, now_ms: int, most: int) -> int:
     if len(task.partitions) == 1:
         return task.process(most)
     done = 0
-    while done < most and task.ready(now_ms):
+    while done < most and task.partition_group.ready(now_ms):
         # Fewer than so many records cannot empty a queue; until then every choice sees all queues.
-        least = min(count for place in task.partitions if (count := task.buffered(place)))
+        least = min(count for place in task.partitions if (count := task.partition_group.buffered(place)))
         done += task.process(min(least, most - done))
     return done
 

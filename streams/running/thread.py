@@ -48,6 +48,7 @@ from odradek.streams.group.subscription_info import (
 )
 from odradek.streams.metrics import observe
 from odradek.streams.queries import FairLock
+from odradek.streams.record_queue import Message
 from odradek.streams.recorded_metrics import ThreadMetrics
 from odradek.streams.records import TaskId
 from odradek.streams.running.active_tasks import ActiveTasks, paced
@@ -62,7 +63,6 @@ from odradek.streams.running.restoration import Restorer
 from odradek.streams.running.standby_tasks import StandbyTasks
 from odradek.streams.running.task_state import TaskState
 from odradek.streams.stores.cache import ThreadCache
-from odradek.streams.task import Message
 
 log = logging.getLogger(__name__)
 

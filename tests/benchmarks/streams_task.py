@@ -96,7 +96,7 @@ def run(task: Task, batches: Sequence[Sequence[Message]]) -> None:
         task.add(place, batch)
         while count := task.process(CHUNK) if len(task.partitions) == 1 else task.process_partition(place, CHUNK):
             done += count
-            task.punctuate_stream_time()
+            task.punctuations.run_stream_time()
             if done % COMMIT_EVERY < count:
                 task.flush_caches()
                 task.committable()
