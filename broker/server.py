@@ -45,6 +45,7 @@ from odradek.broker.metrics.exposition.snapshot import SnapshotSources, look
 from odradek.broker.network.addresses import Addresses
 from odradek.broker.network.controller_channel import ControllerChannel
 from odradek.broker.network.dispatcher import Dispatcher
+from odradek.broker.network.inter_broker_client import InterBrokerClient, Local
 from odradek.broker.network.inter_broker_connection import Network
 from odradek.broker.network.reconfiguration import Reconfiguration
 from odradek.broker.replication.alter_partition_manager import DefaultAlterPartitionManager
@@ -223,24 +224,23 @@ class Broker:
         config, environment, metadata_cache = self._config, self._environment, self.metadata_cache
         metadata_cache.own = BrokerMetadata(config.broker_id, self._addresses.endpoints, config["broker.rack"])
         clock, timers, session = environment.clock, self._timers, self._session
-        session_ms = int(config["zookeeper.session.timeout.ms"])
-        self._registration = Registration(config.broker_id, self._addresses.registration(), session_ms, clock, timers)
+        self._registration = _registration(config, self._addresses, clock, timers)
         request_tasks = RequestTasks()
         undo.push_async_callback(request_tasks.close)
         network = _network(config, environment, timers)
-        controller_ms = int(config["controller.socket.timeout.ms"])
-        listener, local = config.inter_broker_listener, dispatcher.local
-        link = ControllerChannel(config.broker_id, metadata_cache, listener, network, local, controller_ms)
+        link = _controller_channel(config, metadata_cache, network, dispatcher.local)
         producer_ids = ProducerIds(self._registration, link.ask)
         coordination = Coordination(
-            CoordinatorDependencies(config, metadata_cache, self.replicas, network, local, producer_ids, self._fresh_id)
+            CoordinatorDependencies(
+                config, metadata_cache, self.replicas, network, dispatcher.local, producer_ids, self._fresh_id
+            )
         )
         host = self._build_host(undo, directories, network, link, request_tasks, coordination.events)
         self.replica_manager = self._build_replica_manager(undo, configs, host, coordination.events)
         undo.callback(coordination.close)
         coordination.start()
         undo.callback(link.close)
-        channels = ControllerChannelManager(config.broker_id, network, local, controller_ms)
+        channels = _channel_manager(config, network, dispatcher.local)
         self.controller = self._build_controller(undo, channels, host)
         self._config_changes = self._build_config_changes(configs, host, request_tasks)
         known = TopicsKnown(metadata_cache, clock, timers)
@@ -477,6 +477,11 @@ def _fetch_settings(config: BrokerConfig, registration: Registration) -> FetchSe
     )
 
 
+def _registration(config: BrokerConfig, addresses: Addresses, clock: Clock, timers: Timers) -> Registration:
+    session_ms = int(config["zookeeper.session.timeout.ms"])
+    return Registration(config.broker_id, addresses.registration(), session_ms, clock, timers)
+
+
 def _network(config: BrokerConfig, environment: Environment, timers: Timers) -> Network:
     return Network(
         environment.connect,
@@ -485,6 +490,18 @@ def _network(config: BrokerConfig, environment: Environment, timers: Timers) -> 
         setup_timeout_ms=int(config["socket.connection.setup.timeout.ms"]),
         setup_timeout_max_ms=int(config["socket.connection.setup.timeout.max.ms"]),
     )
+
+
+def _controller_channel(
+    config: BrokerConfig, metadata_cache: MetadataCache, network: Network, local: Local
+) -> ControllerChannel:
+    listener, purpose = config.inter_broker_listener, "to-controller"
+    client = InterBrokerClient.of_metadata(metadata_cache, listener, config.broker_id, network, local, purpose)
+    return ControllerChannel(client, metadata_cache, int(config["controller.socket.timeout.ms"]))
+
+
+def _channel_manager(config: BrokerConfig, network: Network, local: Local) -> ControllerChannelManager:
+    return ControllerChannelManager(config.broker_id, network, local, int(config["controller.socket.timeout.ms"]))
 
 
 def _following(config: BrokerConfig, plain: Connect) -> Connect:

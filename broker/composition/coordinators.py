@@ -16,8 +16,7 @@ from odradek.broker.group.state.settings import GroupSettings
 from odradek.broker.metadata.cache import MetadataCache
 from odradek.broker.metadata.state.topics import GROUP_OFFSETS, TRANSACTION_STATE
 from odradek.broker.metadata.topics_for_groups import CachedTopics
-from odradek.broker.network.controller_channel import Local
-from odradek.broker.network.inter_broker_client import InterBrokerClient
+from odradek.broker.network.inter_broker_client import InterBrokerClient, Local
 from odradek.broker.network.inter_broker_connection import Network
 from odradek.broker.replication.partition import Replicas
 from odradek.broker.replication.transaction_verification import TransactionVerification, coordinator_in
@@ -45,8 +44,8 @@ class CoordinatorDependencies:
     def links(self, purpose: str) -> InterBrokerClient:
         """A separate inter-broker client for one purpose, with its own connections to all brokers."""
         config = self.config
-        return InterBrokerClient(
-            config.broker_id, self.metadata_cache, config.inter_broker_listener, self.network, self.local, purpose
+        return InterBrokerClient.of_metadata(
+            self.metadata_cache, config.inter_broker_listener, config.broker_id, self.network, self.local, purpose
         )
 
     def topic(self, name: str, timeout_ms: int, **options: Any) -> InternalTopic:

@@ -3,19 +3,19 @@ ControllerChannelManager).
 
 A channel sends a control request until the broker has responded or is gone. A request that is lost with its connection
 is sent again: brokers detect by its epochs that it is stale, so no broker applies it twice. The controller's own broker
-receives its control requests by a call in place of a connection.
+receives its control requests by a call in place of a connection (`InterBrokerClient`).
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final, NamedTuple, Protocol
 
-from odradek.broker.network.controller_channel import Local
-from odradek.broker.network.inter_broker_connection import VERSIONS, Network, Peer, PeerLostError
+from odradek.broker.network.inter_broker_client import InterBrokerClient, Local, OnAnswer, OnPeerLost
+from odradek.broker.network.inter_broker_connection import Network, PeerLostError
 from odradek.broker.runtime.timers import Timer
 
 log = logging.getLogger(__name__)
@@ -45,55 +45,59 @@ class Channels(Protocol):
 
 
 class ControllerChannelManager:
-    """The controller's connections to all live brokers."""
+    """The controller's queues of control requests, one for each live broker."""
 
     def __init__(self, broker_id: int, network: Network, local: Local, timeout_ms: int = 30_000) -> None:
         """`local` handles requests to this broker itself; a request without a response in time is sent again."""
         self._timeout_ms = timeout_ms
-        self._broker_id = broker_id
         self._network = network
-        self._local = local
-        self._channels: dict[int, _BrokerChannel] = {}
+        self._client = InterBrokerClient(broker_id, self._address_of, network, local, "controller")
+        self._queues: dict[int, _BrokerQueue] = {}
+
+    def _address_of(self, broker_id: int) -> tuple[str, int] | None:
+        queue = self._queues.get(broker_id)
+        return (queue.broker.host, queue.broker.port) if queue is not None else None
 
     def update(self, live: Mapping[int, LiveBroker]) -> None:
         """Set the live brokers, and drop what is queued for other brokers or for earlier incarnations."""
-        for broker_id, channel in list(self._channels.items()):
-            if live.get(broker_id) != channel.broker:
-                channel.close()
-                del self._channels[broker_id]
+        for broker_id, queue in list(self._queues.items()):
+            if live.get(broker_id) != queue.broker:
+                queue.close()
+                del self._queues[broker_id]
+                self._client.disconnect(broker_id)
         for broker_id, broker in live.items():
-            if broker_id not in self._channels:
-                local = self._local if broker_id == self._broker_id else None
-                name = f"broker {broker_id}"
-                client_id = f"broker-{self._broker_id}-controller"
-                peer = Peer(self._network, name, broker.host, broker.port, client_id)
-                self._channels[broker_id] = _BrokerChannel(
-                    peer, client_id, broker, local, self._network, self._timeout_ms
+            if broker_id not in self._queues:
+                self._queues[broker_id] = _BrokerQueue(
+                    partial(self._client.ask, broker_id), broker, self._network, self._timeout_ms
                 )
 
     def send(self, broker_id: int, message: Any, on_response: OnResponse) -> None:
         """Send a control request; it is dropped when the broker is not live."""
-        channel = self._channels.get(broker_id)
-        if channel is not None:
-            channel.send(message, on_response)
+        queue = self._queues.get(broker_id)
+        if queue is not None:
+            queue.send(message, on_response)
 
     def close(self) -> None:
-        """Drop all queued requests and close all channels."""
+        """Drop all queued requests and close all connections."""
         self.update({})
+        self._client.close()
 
 
-class _BrokerChannel:
-    """The control requests for one broker in one incarnation."""
+class _BrokerQueue:
+    """The control requests for one broker in one incarnation (Kafka: RequestSendThread)."""
 
     def __init__(
-        self, peer: Peer, client_id: str, broker: LiveBroker, local: Local | None, network: Network, timeout_ms: int
+        self,
+        ask: Callable[[Any, OnAnswer, OnPeerLost, int], None],
+        broker: LiveBroker,
+        network: Network,
+        timeout_ms: int,
     ) -> None:
+        """`ask` sends a request to the broker."""
         self.broker = broker
+        self._ask = ask
         self._network = network
-        self._client_id = client_id
-        self._local = local
         self._timeout_ms = timeout_ms
-        self._peer = peer
         self._control_requests: deque[tuple[Any, OnResponse]] = deque()
         self._under_way = False
         self._timer: Timer | None = None
@@ -107,30 +111,15 @@ class _BrokerChannel:
         if self._under_way or self._closed or not self._control_requests:
             return
         self._under_way = True
-        if self._local is None:
-            self._peer.ask(self._control_requests[0][0], self._answered, self._lost, self._timeout_ms)
-        else:
-            asyncio.get_running_loop().call_soon(self._call)
-
-    def _call(self) -> None:
-        if self._local is not None and not self._closed:
-            message = self._control_requests[0][0]
-            self._local(message, VERSIONS[message.API_KEY], self._client_id, self._answered, self._unanswered)
-
-    def _unanswered(self) -> None:
-        self._lost(PeerLostError("the local broker closed the request without a response"))
+        self._ask(self._control_requests[0][0], self._answered, self._lost, self._timeout_ms)
 
     def _answered(self, response: Any) -> None:
-        if self._closed:
-            return
         self._under_way = False
         _, on_response = self._control_requests.popleft()
         on_response(response)
         self._next()
 
     def _lost(self, error: PeerLostError) -> None:
-        if self._closed:
-            return
         log.info(
             "retrying control request host=%s port=%d broker_epoch=%d error=%s",
             self.broker.host,
@@ -151,4 +140,3 @@ class _BrokerChannel:
         self._control_requests.clear()
         if self._timer is not None:
             self._timer.cancel()
-        self._peer.close()

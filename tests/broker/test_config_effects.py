@@ -18,6 +18,7 @@ from odradek.broker.config.policies import AlterConfigRequest, NewTopicRequest, 
 from odradek.broker.config.types import ConfigError
 from odradek.broker.metadata.cache import BrokerMetadata, Endpoint, MetadataCache
 from odradek.broker.network.controller_channel import ControllerChannel
+from odradek.broker.network.inter_broker_client import InterBrokerClient
 from odradek.broker.network.inter_broker_connection import Network, Peer, PeerLostError
 from odradek.broker.registry.embedded import EmbeddedEnsemble
 from odradek.broker.runtime.scheduler import Periodic
@@ -231,9 +232,12 @@ async def test_the_controller_is_given_up_after_controller_socket_timeout_ms() -
     metadata_cache = MetadataCache("cluster")
     metadata_cache.brokers = {5: BrokerMetadata(5, (Endpoint("PLAINTEXT", HERE, 1),), None)}
     metadata_cache.controller_id = 5
-    link = ControllerChannel(1, metadata_cache, "PLAINTEXT", network(True), lambda *args: None, 30)
-    assert "did not answer within 30 ms" in await lost(link)
-    link.close()
+    client = InterBrokerClient.of_metadata(
+        metadata_cache, "PLAINTEXT", 1, network(True), lambda *args: None, "to-controller"
+    )
+    channel = ControllerChannel(client, metadata_cache, 30)
+    assert "did not answer within 30 ms" in await lost(channel)
+    channel.close()
 
 
 # ---- connections of clients

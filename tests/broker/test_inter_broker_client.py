@@ -1,0 +1,176 @@
+"""The inter-broker client: each request has exactly one outcome, and none after its connection was dropped."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from odradek.broker.controller.channel_manager import ControllerChannelManager, LiveBroker
+from odradek.broker.metadata.cache import BrokerMetadata, Endpoint, MetadataCache
+from odradek.broker.network.controller_channel import ControllerChannel
+from odradek.broker.network.inter_broker_client import InterBrokerClient
+from odradek.broker.network.inter_broker_connection import Network
+from odradek.broker.runtime.timers import LoopTimers, SystemClock
+from odradek.protocol import messages as m
+from odradek.protocol.dial import Channel
+
+OWN, OTHER, THIRD = 1, 5, 6
+REQUEST = m.AllocateProducerIdsRequest()
+RESPONSE = m.AllocateProducerIdsResponse()
+
+
+class Mute:
+    """A connection to a broker that never responds."""
+
+    def __init__(self) -> None:
+        self.written: list[bytes] = []
+        self.is_open = True
+
+    def write(self, data: bytes) -> None:
+        self.written.append(data)
+
+    def close(self) -> None:
+        self.is_open = False
+
+
+class Dialed:
+    """The connections that were opened, by port."""
+
+    def __init__(self) -> None:
+        self.channels: dict[int, Mute] = {}
+
+    async def __call__(self, host: str, port: int, **handlers: Any) -> Channel:
+        self.channels[port] = Mute()
+        return self.channels[port]
+
+
+class Outcomes:
+    """The callbacks of one request, and how often each was called."""
+
+    def __init__(self) -> None:
+        self.answers: list[Any] = []
+        self.losses: list[str] = []
+
+    @property
+    def callbacks(self) -> tuple[Callable[[Any], None], Callable[[Exception], None]]:
+        return self.answers.append, lambda error: self.losses.append(str(error))
+
+
+class Case:
+    """A client of the metadata cache over connections that never respond."""
+
+    def __init__(self) -> None:
+        clock = SystemClock()
+        self.dialed = Dialed()
+        self.network = Network(self.dialed, clock, LoopTimers(clock, asyncio.get_running_loop()))
+        self.cache = MetadataCache("cluster")
+        self.put(OTHER, 1005)
+        self.put(THIRD, 1006)
+        self.local_calls: list[tuple[Callable[[Any], None], Callable[[], None]]] = []
+        self.client = InterBrokerClient.of_metadata(self.cache, "PLAINTEXT", OWN, self.network, self.local, "test")
+
+    def local(
+        self, request: Any, version: int, client_id: str, on_answer: Callable[[Any], None], on_lost: Callable[[], None]
+    ) -> None:
+        self.local_calls.append((on_answer, on_lost))
+
+    def put(self, broker_id: int, port: int) -> None:
+        self.cache.brokers[broker_id] = BrokerMetadata(broker_id, (Endpoint("PLAINTEXT", "localhost", port),))
+
+    def ask(self, broker_id: int) -> Outcomes:
+        outcomes = Outcomes()
+        self.client.ask(broker_id, REQUEST, *outcomes.callbacks)
+        return outcomes
+
+
+async def turns(number: int = 3) -> None:
+    """Run the callbacks that are due."""
+    for _ in range(number):
+        await asyncio.sleep(0)
+
+
+async def test_a_request_to_this_broker_is_a_call_that_begins_later() -> None:
+    case = Case()
+    first, second = case.ask(OWN), case.ask(OWN)
+    assert not case.local_calls
+    await turns()
+    case.local_calls[0][0](RESPONSE)
+    case.local_calls[1][1]()
+    assert (first.answers, first.losses) == ([RESPONSE], [])
+    assert (second.answers, second.losses) == ([], ["this broker did not answer its own request"])
+    case.client.close()
+
+
+async def test_no_callback_is_called_after_close() -> None:
+    case = Case()
+    outcomes = [case.ask(OWN), case.ask(OTHER), case.ask(9)]
+    await turns()
+    called = case.ask(OWN)
+    case.client.close()
+    case.local_calls[0][0](RESPONSE)
+    outcomes += [called, case.ask(OWN), case.ask(OTHER)]
+    await turns()
+    assert len(case.local_calls) == 1
+    assert not any(each.answers for each in outcomes)
+    assert [len(each.losses) for each in outcomes] == [0, 0, 1, 0, 0, 0]
+    assert not case.dialed.channels[1005].is_open
+
+
+async def test_a_broker_that_moves_or_leaves_is_lost_once_and_found_at_its_new_address() -> None:
+    case = Case()
+    moved, left = case.ask(OTHER), case.ask(THIRD)
+    await turns()
+    case.put(OTHER, 2005)
+    del case.cache.brokers[THIRD]
+    case.cache.partition_states_changed()
+    assert (moved.losses, left.losses) == (["broker 5 has moved"], ["broker 6 has left the cluster"])
+    again, absent = case.ask(OTHER), case.ask(THIRD)
+    assert not absent.losses
+    await turns()
+    assert absent.losses == ["broker 6 is not in the metadata"]
+    assert len(case.dialed.channels[2005].written) == 1
+    assert not again.losses
+    case.client.close()
+
+
+async def test_requests_to_a_former_controller_fail_when_the_next_controller_is_asked() -> None:
+    case = Case()
+    channel = ControllerChannel(case.client, case.cache)
+    case.cache.controller_id = OTHER
+    former, next_one = Outcomes(), Outcomes()
+    channel.ask(REQUEST, *former.callbacks)
+    await turns()
+    case.cache.controller_id = THIRD
+    channel.ask(REQUEST, *next_one.callbacks)
+    await turns()
+    assert (former.losses, next_one.losses) == (["the controller has moved"], [])
+    assert case.dialed.channels.keys() == {1005, 1006}
+    channel.close()
+
+
+async def test_control_requests_for_an_earlier_incarnation_are_dropped() -> None:
+    case = Case()
+    channels = ControllerChannelManager(OWN, case.network, case.local)
+    brokers = {OWN: LiveBroker("localhost", 1001, 10), OTHER: LiveBroker("localhost", 1005, 10)}
+    channels.update(brokers)
+    responses: list[Any] = []
+    for broker_id in brokers:
+        for _ in range(2):
+            channels.send(broker_id, m.UpdateMetadataRequest(), responses.append)
+    await turns()
+    assert len(case.local_calls) == len(case.dialed.channels[1005].written) == 1  # one at a time
+    former = case.dialed.channels[1005]
+    channels.update({each: broker._replace(broker_epoch=11) for each, broker in brokers.items()})
+    case.local_calls[0][0](m.UpdateMetadataResponse())
+    await turns()
+    assert not former.is_open
+    assert (responses, len(case.local_calls)) == ([], 1)
+    for broker_id in brokers:
+        channels.send(broker_id, m.UpdateMetadataRequest(), responses.append)
+    await turns()
+    assert len(case.local_calls) == 2
+    assert len(case.dialed.channels[1005].written) == 1
+    channels.close()
+    case.local_calls[1][0](m.UpdateMetadataResponse())
+    assert not responses
