@@ -22,22 +22,19 @@ import random
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Generic, NamedTuple, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
-from odradek.protocol.topic_partition import TopicPartition
 from odradek.streams.config import StreamsConfig
-from odradek.streams.context import TaskContext
 from odradek.streams.driver_stores import PlainKeyValueStore, PlainWindowStore
+from odradek.streams.driver_tasks import DriverTasks, ProducedRecord
 from odradek.streams.metrics import Metrics, driver_metrics
 from odradek.streams.operators.emission import EMIT_INTERVAL as WINDOW_EMIT_INTERVAL
 from odradek.streams.operators.stream_join import EMIT_INTERVAL as JOIN_EMIT_INTERVAL
-from odradek.streams.records import Headers, Record, TaskId
+from odradek.streams.records import Headers, Record
 from odradek.streams.serdes import Serde
-from odradek.streams.stores.cache import ThreadCache
 from odradek.streams.stores.interface import (
     KeyValueStore,
     SessionStore,
@@ -46,8 +43,7 @@ from odradek.streams.stores.interface import (
     VersionedKeyValueStore,
     WindowStore,
 )
-from odradek.streams.task import Task
-from odradek.streams.topology import SourceNode, Subtopology, Topology, make_store
+from odradek.streams.topology import Topology
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -56,76 +52,12 @@ Time = int | datetime
 Span = int | timedelta
 """ms, or a timedelta."""
 
+Pipe = Callable[[str, bytes | None, bytes | None, int, Headers], None]
+"""Takes a topic and a record for it: key, value, timestamp and headers."""
+
 _MS: Final = timedelta(milliseconds=1)
-GLOBAL_TASK: Final = TaskId(-1, -1)
 # Outer joins and closed windows check their buffers with every record, as in Java's driver.
 _AT_ONCE: Final = dict.fromkeys((JOIN_EMIT_INTERVAL, WINDOW_EMIT_INTERVAL), 0)
-
-
-class Written(NamedTuple):
-    """A record that the topology wrote, as it would be on the topic; `timestamp` in ms."""
-
-    key: bytes | None
-    value: bytes | None
-    timestamp: int
-    headers: Headers
-
-
-class _Message(NamedTuple):
-    """A record for a task, with the methods of a client's message."""
-
-    at: int
-    record: Written
-
-    def key(self) -> bytes | None:
-        return self.record.key
-
-    def value(self) -> bytes | None:
-        return self.record.value
-
-    def timestamp(self) -> tuple[int, int]:
-        return 1, self.record.timestamp
-
-    def offset(self) -> int:
-        return self.at
-
-    def headers(self) -> Headers:
-        return self.record.headers
-
-
-class _Sent:
-    """The collector of the driver: stores written records until the driver reads them."""
-
-    def __init__(self) -> None:
-        self.waiting: list[tuple[str, Written]] = []
-
-    def send(
-        self,
-        topic: str,
-        key: bytes | None,
-        value: bytes | None,
-        partition: int | None,
-        timestamp: int,
-        headers: Headers,
-    ) -> None:
-        """Store a record."""
-        self.waiting.append((topic, Written(key, value, timestamp, headers)))
-
-    def partitions_of(self, topic: str) -> int:
-        """One for every topic."""
-        return 1
-
-
-class _Patterns:
-    """The patterns of sources, which match new topics, too."""
-
-    def __init__(self, topology: Topology) -> None:
-        nodes = topology.nodes.values()
-        self._patterns = [node.pattern for node in nodes if isinstance(node, SourceNode) and node.pattern is not None]
-
-    def match(self, topic: str) -> bool:
-        """Whether any pattern matches this topic."""
-        return any(pattern.fullmatch(topic) for pattern in self._patterns)
 
 
 class TopologyTestDriver:
@@ -145,22 +77,9 @@ class TopologyTestDriver:
         defaults = {"application.id": application, "bootstrap.servers": "none", **_AT_ONCE}
         self.config = StreamsConfig({**defaults, **(config or {})})
         self.topology = topology
-        self._application_id: str = self.config["application.id"]
-        self._now = _ms_of(initial_wall_clock) if initial_wall_clock is not None else time.time_ns() // 1_000_000
-        self._sent = _Sent()
-        self._produced: dict[str, deque[Written]] = {}
-        self._offsets: dict[str, int] = {}
-        self._cache = ThreadCache(self.config["statestore.cache.max.bytes"])
-        self._stores: dict[str, Any] = {}
-        self._global_stores: dict[str, Any] = {}
-        self._patterns = _Patterns(topology)
+        now_ms = _ms_of(initial_wall_clock) if initial_wall_clock is not None else time.time_ns() // 1_000_000
+        self._tasks = DriverTasks(topology, self.config, now_ms)
         self._closed = False
-        self._global_task = self._make_global_task()
-        self._task = self._make_task()
-        for task in (self._global_task, self._task):
-            if task is not None:
-                task.init()
-        self._carry_on()
 
     def __enter__(self) -> TopologyTestDriver:
         return self
@@ -173,15 +92,7 @@ class TopologyTestDriver:
         if self._closed:
             return
         self._closed = True
-        try:
-            if self._task is not None:
-                self._task.flush_caches()
-        finally:
-            for task in (self._task, self._global_task):
-                if task is not None:
-                    task.close()
-            for store in self._global_stores.values():
-                store.close()
+        self._tasks.close()
 
     # ---- topics
 
@@ -198,57 +109,54 @@ class TopologyTestDriver:
         Records without a timestamp get `start_timestamp` (the current time if omitted), which advances by
         `auto_advance` with each of them. Raises ValueError for a negative `auto_advance`.
         """
-        return TestInputTopic(self, topic, key, value, start_timestamp, auto_advance)
+        return TestInputTopic(self.pipe, topic, key, value, start_timestamp, auto_advance)
 
     def create_output_topic(self, topic: str, key: Serde[K], value: Serde[V]) -> TestOutputTopic[K, V]:
         """A topic to read written records from. Two objects for one topic take from the same records."""
-        return TestOutputTopic(self, topic, key, value)
+        return TestOutputTopic(self._tasks.produced, topic, key, value)
 
     def produced_topic_names(self) -> set[str]:
         """The topics that the topology has written to, repartition topics and changelogs included."""
-        return set(self._produced)
+        return set(self._tasks.produced)
 
-    def read(self, topic: str) -> Written | None:
+    def read(self, topic: str) -> ProducedRecord | None:
         """Take the first record from an output topic, as bytes; None where there is none."""
-        waiting = self._produced.get(topic)
+        waiting = self._tasks.produced.get(topic)
         return waiting.popleft() if waiting else None
 
     def queue_size(self, topic: str) -> int:
         """How many records of a topic have not been read yet."""
-        return len(self._produced.get(topic, ()))
+        return len(self._tasks.produced.get(topic, ()))
 
     def pipe(self, topic: str, key: bytes | None, value: bytes | None, timestamp: int, headers: Headers = None) -> None:
         """Pipe in a record as bytes, and process everything that it causes.
 
         Raises ValueError for a topic that the topology does not read, StreamsError for errors within it.
         """
-        if not self._feed(topic, Written(key, value, timestamp, headers)):
+        if not self._tasks.feed(topic, ProducedRecord(key, value, timestamp, headers)):
             raise ValueError(f"Unknown topic: {topic}")
-        self._carry_on()
+        self._tasks.complete_work()
 
     # ---- time
 
     def advance_wall_clock_time(self, by: Span) -> None:
         """Advance wall-clock time. Due punctuators are called, once each for any amount of time."""
-        self._now += _span_ms(by)
-        if self._task is not None:
-            self._task.punctuations.run_system_time()
-            self._commit(self._task)
-        self._carry_on()
+        self._tasks.advance(_span_ms(by))
 
     # ---- queries
 
     @property
     def dropped_records(self) -> int:
         """How many records nodes have dropped, such as late ones (Kafka's metric dropped-records-total)."""
-        return 0 if self._task is None else self._task.context.dropped
+        task = self._tasks.task
+        return 0 if task is None else task.context.dropped
 
     def get_state_store(self, name: str) -> Any:
         """A store of the topology, global ones included; None for an unknown name.
 
         Timestamped stores, which the DSL uses, hold `(value, timestamp)`; the methods below leave the timestamp out.
         """
-        return self._stores.get(name)
+        return self._tasks.stores.get(name)
 
     def get_key_value_store(self, name: str) -> KeyValueStore | PlainKeyValueStore | None:
         """A key-value store of values without timestamps; None for an unknown name.
@@ -285,11 +193,11 @@ class TopologyTestDriver:
 
     def metrics(self) -> Metrics:
         """The metrics, by group, name and tags; see `metrics.py`."""
-        return driver_metrics(self, self._task, threading.current_thread().name)
+        return driver_metrics(self, self._tasks.task, threading.current_thread().name)
 
     def get_all_state_stores(self) -> Mapping[str, Any]:
         """All stores by their names."""
-        return dict(self._stores)
+        return dict(self._tasks.stores)
 
     # ---- internals
 
@@ -297,129 +205,13 @@ class TopologyTestDriver:
         return self.topology.stores.get(name) or self.topology.global_stores[name]
 
     def _store_of(self, name: str, kind: str, stamped: bool = False) -> Any:
-        store = self._stores.get(name)
+        store = self._tasks.stores.get(name)
         if store is not None:
             builder = self._builder(name)
             found = getattr(builder, "kind", "other")
             if found != kind or (stamped and not builder.stamped):
                 raise ValueError(f"Store {name} is no {'timestamped ' * stamped}{kind} store: it is {builder}")
         return store
-
-    def _context(self, task_id: TaskId) -> TaskContext:
-        state = self.config.given.get("state.dir")
-        directory = None if state is None else Path(state) / self._application_id / str(task_id)
-        if directory is not None:
-            directory.mkdir(parents=True, exist_ok=True)
-        return TaskContext(
-            task_id,
-            self._sent,
-            lambda: self._now,
-            self.config,
-            self._cache,
-            store_dir=directory,
-            handlers=self.config.handlers,
-        )
-
-    def _make_global_task(self) -> Task | None:
-        """The global stores, filled through their processors."""
-        nodes = tuple(name for name in self.topology.nodes if name in self.topology.global_nodes)
-        if not nodes:
-            return None
-        context = self._context(GLOBAL_TASK)
-        stores = {name: make_store(each, self.config) for name, each in self.topology.global_stores.items()}
-        for store in stores.values():
-            store.init(context)
-        self._stores.update(stores)
-        self._global_stores = stores
-        topics = tuple(self.topology.source_changelogs[name] for name in stores)
-        part = Subtopology(-1, nodes, topics, (), {}, tuple(stores), {})
-        return Task(self.topology, part, context, {}, stores)
-
-    def _make_task(self) -> Task | None:
-        """All sub-topologies as one task, as in Java's driver."""
-        topology = self.topology
-        nodes = tuple(name for name in topology.nodes if name not in topology.global_nodes)
-        if not nodes:
-            return None
-        context = self._context(TaskId(0, 0))
-        stores = {}
-        parts = topology.subtopologies(self._application_id).values()
-        changelogs = {name: topic for part in parts for name, topic in part.changelogs.items()}
-        for name in topology.store_order(nodes):
-            if name in topology.global_stores:
-                continue
-            builder = topology.stores[name]
-            stores[name] = make_store(builder, self.config)
-            stores[name].init(context)
-            if builder.logging and name in changelogs:
-                context.changelog(name, changelogs[name])
-        self._stores.update(stores)
-        whole = Subtopology(
-            0,
-            nodes,
-            tuple(topic for part in parts for topic in part.source_topics),
-            tuple(topic for part in parts for topic in part.sink_topics),
-            {name: topic for part in parts for name, topic in part.repartition_topics.items()},
-            tuple(stores),
-            changelogs,
-        )
-        return Task(topology, whole, context, stores, self._global_stores, idle_ms=self.config["max.task.idle.ms"])
-
-    def _feed(self, topic: str, record: Written) -> bool:
-        """Add a record to the task that reads its topic; False where none does."""
-        reader = self._reader(topic)
-        if reader is None:
-            return False
-        task, partition = reader
-        offset = self._offsets.get(topic, 0)
-        self._offsets[topic] = offset + 1
-        task.add(partition, [_Message(offset, record)])
-        if task is self._global_task:
-            task.process(1)
-            for store in self._global_stores.values():
-                store.flush()
-            task.committed()
-        return True
-
-    def _reader(self, topic: str) -> tuple[Task, TopicPartition] | None:
-        """The task that reads a topic, and the partition; a pattern matches a new topic."""
-        for task, number in ((self._task, 0), (self._global_task, GLOBAL_TASK.partition)):
-            if task is not None and (topic, number) in task.partitions:
-                return task, (topic, number)
-        if self._task is not None and self._patterns.match(topic):
-            self._task.read((topic, 0))
-            return self._task, (topic, 0)
-        return None
-
-    def _carry_on(self) -> None:
-        """Process buffered records, one by one, until none is left."""
-        self._take_sent()
-        task = self._task
-        if task is None:
-            return
-        record, clock = task.metrics.process.record, time.perf_counter_ns
-        while task.partition_group.buffered() and task.partition_group.ready(self._now):
-            start = clock()
-            if not task.process(1):
-                return
-            record(clock() - start)
-            task.punctuations.run_stream_time()
-            self._commit(task)
-            self._take_sent()
-
-    @staticmethod
-    def _commit(task: Task) -> None:
-        if task.commit_needed:
-            task.flush_caches()
-            task.flush()
-            task.committed()
-
-    def _take_sent(self) -> None:
-        """Store written records by topic, and add them to tasks that read the topic."""
-        sent, self._sent.waiting = self._sent.waiting, []
-        for topic, record in sent:
-            self._produced.setdefault(topic, deque()).append(record)
-            self._feed(topic, record)
 
 
 class TestInputTopic(Generic[K, V]):
@@ -429,7 +221,7 @@ class TestInputTopic(Generic[K, V]):
 
     def __init__(
         self,
-        driver: TopologyTestDriver,
+        pipe: Pipe,
         topic: str,
         key: Serde[K],
         value: Serde[V],
@@ -437,7 +229,7 @@ class TestInputTopic(Generic[K, V]):
         auto_advance: Span,
     ) -> None:
         self.topic = topic
-        self._driver = driver
+        self._pipe_bytes = pipe
         self._key = key.for_topic(topic, True)
         self._value = value.for_topic(topic, False)
         self._now = time.time_ns() // 1_000_000 if start_timestamp is None else _ms_of(start_timestamp)
@@ -500,7 +292,7 @@ class TestInputTopic(Generic[K, V]):
             raise ValueError(f"a record's timestamp cannot be negative: {timestamp}")
         key_bytes = None if key is None else self._key.serialize(key)
         value_bytes = None if value is None else self._value.serialize(value)
-        self._driver.pipe(self.topic, key_bytes, value_bytes, timestamp, headers)
+        self._pipe_bytes(self.topic, key_bytes, value_bytes, timestamp, headers)
 
 
 class TestOutputTopic(Generic[K, V]):
@@ -508,28 +300,31 @@ class TestOutputTopic(Generic[K, V]):
 
     __test__ = False
 
-    def __init__(self, driver: TopologyTestDriver, topic: str, key: Serde[K], value: Serde[V]) -> None:
+    def __init__(
+        self, produced: Mapping[str, deque[ProducedRecord]], topic: str, key: Serde[K], value: Serde[V]
+    ) -> None:
+        """`produced` are the unread records of all topics."""
         self.topic = topic
-        self._driver = driver
+        self._produced = produced
         self._key = key.for_topic(topic, True)
         self._value = value.for_topic(topic, False)
 
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing to read."""
-        return self._driver.queue_size(self.topic) == 0
+        return self.queue_size == 0
 
     @property
     def queue_size(self) -> int:
         """How many records there are to read."""
-        return self._driver.queue_size(self.topic)
+        return len(self._produced.get(self.topic, ()))
 
     def read_record(self) -> Record:
         """Take the next record. Raises LookupError where there is none."""
-        produced = self._driver.read(self.topic)
-        if produced is None:
-            known = self.topic in self._driver.produced_topic_names()
-            raise LookupError(f"{'Empty' if known else 'Uninitialized'} topic: {self.topic}")
+        waiting = self._produced.get(self.topic)
+        if not waiting:
+            raise LookupError(f"{'Uninitialized' if waiting is None else 'Empty'} topic: {self.topic}")
+        produced = waiting.popleft()
         key = None if produced.key is None else self._key.deserialize(produced.key)
         value = None if produced.value is None else self._value.deserialize(produced.value)
         return Record(key, value, produced.timestamp, produced.headers)
