@@ -29,6 +29,7 @@ SUBSYSTEMS: dict[str, tuple[str, ...]] = {
     "runtime": (),
     "metrics": ("runtime",),
     "metadata": ("registry", "runtime"),
+    "security": (),
     "config": ("metadata", "registry", "runtime"),
     "network": ("config", "metadata", "metrics", "registry", "runtime"),
     "replication": ("config", "metadata", "metrics", "network", "registry", "runtime"),
