@@ -60,6 +60,7 @@ from odradek.broker.replication.replicas import ReplicaHost, log_config
 from odradek.broker.replication.state.fetch_session import FetchSessions
 from odradek.broker.replication.state.partition import Role
 from odradek.broker.runtime.open_files import raise_open_file_limit, warn_of_low_open_file_limit
+from odradek.broker.runtime.purgatory import DelayedOperationPurgatory
 from odradek.broker.runtime.request_tasks import RequestTasks
 from odradek.broker.runtime.scheduler import Periodic, ThreadWorker
 from odradek.broker.runtime.stop_signals import stop_signals
@@ -247,7 +248,7 @@ class Broker:
         return Services(
             config=config,
             clock=clock,
-            timers=timers,
+            purgatory=DelayedOperationPurgatory(clock, timers),
             random=environment.random,
             metadata_cache=metadata_cache,
             replicas=self.replicas,

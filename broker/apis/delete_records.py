@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Final
 
 from odradek.broker.metadata.cache import MetadataCache
 from odradek.broker.metadata.state.topics import is_internal
+from odradek.broker.replication.delayed_delete_records import INVALID_LOW_WATERMARK, DelayedDeleteRecords, Result
 from odradek.broker.replication.partition import Replica, Replicas
-from odradek.broker.runtime.timers import Clock, Timer, Timers
+from odradek.broker.runtime.purgatory import DelayedOperationPurgatory
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode, KafkaError
 
@@ -21,10 +22,6 @@ if TYPE_CHECKING:
     from odradek.broker.network.dispatcher import Call
 
 HIGH_WATERMARK: Final = -1
-INVALID_LOW_WATERMARK: Final = -1
-NO_EPOCH: Final = -1
-
-Result = m.DeleteRecordsResponse.DeleteRecordsPartitionResult
 
 
 class DeleteRecords:
@@ -33,12 +30,11 @@ class DeleteRecords:
     KEY = 21
     VERSIONS = (0, 2)
 
-    def __init__(self, replicas: Replicas, metadata_cache: MetadataCache, clock: Clock, timers: Timers) -> None:
+    def __init__(self, replicas: Replicas, metadata_cache: MetadataCache, purgatory: DelayedOperationPurgatory) -> None:
         self._replicas = replicas
         self._metadata_cache = metadata_cache
         self._runs: Callable[[int], bool] = lambda broker_id: broker_id in metadata_cache.brokers
-        self._clock = clock
-        self._timers = timers
+        self._purgatory = purgatory
 
     def handle(self, call: Call, request: m.DeleteRecordsRequest) -> m.DeleteRecordsResponse | None:
         response = m.DeleteRecordsResponse()
@@ -59,9 +55,9 @@ class DeleteRecords:
             response.topics.append(m.DeleteRecordsResponse.DeleteRecordsTopicResult(name=name, partitions=results))
         if not waiting:
             return response
-        _Deletion(waiting, self._runs, lambda: call.reply(response)).start(
-            self._timers, self._clock.monotonic_ms() + request.timeout_ms
-        )
+        operation = DelayedDeleteRecords(waiting, self._runs, lambda: call.reply(response))
+        leaders = dict.fromkeys(replica for replica, _, _ in waiting)
+        self._purgatory.try_complete_else_watch(operation, leaders, request.timeout_ms)
         return None
 
     def _delete(self, topic: str, index: int, offset: int) -> tuple[Replica, int]:
@@ -72,7 +68,7 @@ class DeleteRecords:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"cannot delete records of the internal topic {topic}")
         if replica is None:
             raise KafkaError(absent, f"{topic}-{index} is not on this broker")
-        replica.machine.check_leader(NO_EPOCH)
+        replica.machine.check_leader()
         if not replica.log.config.deletes:
             raise KafkaError(
                 ErrorCode.POLICY_VIOLATION, f"{topic} has no cleanup.policy delete, so its records stay as they are"
@@ -92,57 +88,3 @@ def _by_topic(request: m.DeleteRecordsRequest) -> dict[str, dict[int, int]]:
         for partition in topic.partitions:
             topics.setdefault(topic.name, {})[partition.partition_index] = partition.offset
     return topics
-
-
-class _Deletion:
-    """The replicas for which one request still waits (Kafka: DelayedDeleteRecords)."""
-
-    def __init__(
-        self, waiting: list[tuple[Replica, int, Result]], runs: Callable[[int], bool], done: Callable[[], None]
-    ) -> None:
-        self._waiting = waiting
-        self._runs = runs
-        self._done = done
-        self._timer: Timer | None = None
-
-    def start(self, timers: Timers, deadline_ms: int) -> None:
-        self._timer = timers.at(deadline_ms, self._time_out)
-        replicas = dict.fromkeys(replica for replica, _, _ in self._waiting)
-        for replica in replicas:
-            replica.watch(self)
-        for replica in replicas:
-            self.wake(replica)  # the completion of other partitions of the request may have settled this one
-
-    def wake(self, replica: Replica) -> None:
-        """Check a replica that has advanced, or that is no longer the leader."""
-        left = []
-        for waited, offset, result in self._waiting:
-            if waited is not replica or not self._settled(replica, offset, result):
-                left.append((waited, offset, result))
-        self._waiting = left
-        if all(waited is not replica for waited, _, _ in left):
-            replica.unwatch(self)
-        if not left and self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-            self._done()
-
-    def _settled(self, replica: Replica, offset: int, result: Result) -> bool:
-        try:
-            replica.machine.check_leader(NO_EPOCH)
-        except KafkaError as error:
-            result.error_code, result.low_watermark = error.code, INVALID_LOW_WATERMARK
-            return True
-        low_watermark = replica.low_watermark(self._runs)
-        if low_watermark < offset:
-            return False
-        result.low_watermark = low_watermark
-        return True
-
-    def _time_out(self) -> None:
-        self._timer = None
-        for replica, _, result in self._waiting:
-            replica.unwatch(self)
-            result.error_code = ErrorCode.REQUEST_TIMED_OUT
-        self._waiting = []
-        self._done()

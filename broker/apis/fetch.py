@@ -25,7 +25,8 @@ from odradek.broker.replication.delayed_fetch import DelayedFetch
 from odradek.broker.replication.partition import READ_COMMITTED, Replica, Replicas, Worker
 from odradek.broker.replication.state.fetch_session import FetchContext, FetchPartition, FetchSessions
 from odradek.broker.replication.state.partition import NO_EPOCH, Role
-from odradek.broker.runtime.timers import Clock, Timers
+from odradek.broker.runtime.purgatory import DelayedOperationPurgatory
+from odradek.broker.runtime.timers import Clock
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode, KafkaError
 
@@ -116,7 +117,14 @@ class Fetch:
     KEY = 1
     VERSIONS = (0, 18)
 
-    def __init__(self, reads: Reads, sessions: FetchSessions, clock: Clock, timers: Timers, worker: Worker) -> None:
+    def __init__(
+        self,
+        reads: Reads,
+        sessions: FetchSessions,
+        clock: Clock,
+        purgatory: DelayedOperationPurgatory,
+        worker: Worker,
+    ) -> None:
         """`worker` converts large responses of old format."""
         self.nearest = reads.nearest
         self.metadata_cache = reads.metadata_cache
@@ -125,7 +133,7 @@ class Fetch:
         self._max_bytes = reads.max_bytes
         self._sessions = sessions
         self._clock = clock
-        self._timers = timers
+        self._purgatory = purgatory
 
     def handle(self, call: Call, request: m.FetchRequest) -> m.FetchResponse | None:
         try:
@@ -138,7 +146,7 @@ class Fetch:
         sizes, ready = reading.try_read()
         if ready or request.max_wait_ms <= 0 or not context.partitions:
             return reading.finish()
-        DelayedFetch(call, reading, sizes).start(self._timers, self._clock.monotonic_ms() + request.max_wait_ms)
+        self._purgatory.try_complete_else_watch(DelayedFetch(call, reading, sizes), sizes, request.max_wait_ms)
         return None
 
     def _context(self, call: Call, request: m.FetchRequest) -> FetchContext:

@@ -15,12 +15,21 @@ conversions of records, such as to the topic's own codec, where they are large; 
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import TYPE_CHECKING, Final
 
 from odradek.broker.metadata.cache import MetadataCache
 from odradek.broker.metadata.state.topics import is_internal
 from odradek.broker.replication.conversions import SMALL_BYTES, Conversion, Conversions, Outcome, Records
-from odradek.broker.replication.delayed_produce import NOT_YET, DelayedProduce, Held, PartitionResponse, fill
+from odradek.broker.replication.delayed_produce import (
+    NOT_YET,
+    DelayedProduce,
+    Held,
+    HeldProduce,
+    PartitionResponse,
+    Waiting,
+    fill,
+)
 from odradek.broker.replication.partition import Replica, Replicas
 from odradek.broker.replication.state.partition import Role
 from odradek.broker.replication.transactional_produce import (
@@ -30,7 +39,8 @@ from odradek.broker.replication.transactional_produce import (
     Unconfirmed,
     Written,
 )
-from odradek.broker.runtime.timers import Clock, Timers
+from odradek.broker.runtime.purgatory import DelayedOperationPurgatory
+from odradek.broker.runtime.timers import Clock
 from odradek.protocol import messages as m
 from odradek.protocol.batch import (
     ATTRIBUTES_POSITION,
@@ -84,7 +94,7 @@ class Produce:
         replicas: Replicas,
         metadata_cache: MetadataCache,
         clock: Clock,
-        timers: Timers,
+        purgatory: DelayedOperationPurgatory,
         transactional: TransactionalWrites,
         conversions: Conversions,
     ) -> None:
@@ -93,7 +103,7 @@ class Produce:
         self._replicas = replicas
         self._metadata_cache = metadata_cache
         self._clock = clock
-        self._timers = timers
+        self._purgatory = purgatory
 
     def handle(self, call: Call, request: m.ProduceRequest) -> m.ProduceResponse | None:
         if request.transactional_id is not None:
@@ -101,7 +111,7 @@ class Produce:
         acks = request.acks
         version = call.version
         now_ms = self._clock.now_ms()
-        waiting: list[tuple[PartitionResponse, Replica, int]] = []
+        waiting: Waiting = []
         held: Held = []
         busy = self._conversions.waiting
         failed = False
@@ -147,7 +157,7 @@ class Produce:
             return self._respond(call, request, Response(responses=topics), waiting, failed, held)
         response = Response(responses=topics)
         if failed:
-            self._name_leaders(call, response)
+            self.name_leaders(call, response)
         return response
 
     def _convert(
@@ -172,7 +182,7 @@ class Produce:
         """Like `handle`, for batches that may have to wait before they are written."""
         now_ms = self._clock.now_ms()
         sender = Sender(transactional_id, call.version, request.acks)
-        waiting: list[tuple[PartitionResponse, Replica, int]] = []
+        waiting: Waiting = []
         held: Held = []
         failed = False
         topics = []
@@ -214,7 +224,7 @@ class Produce:
         call: Call,
         request: m.ProduceRequest,
         response: m.ProduceResponse,
-        waiting: list[tuple[PartitionResponse, Replica, int]],
+        waiting: Waiting,
         failed: bool,
         held: Held,
     ) -> m.ProduceResponse | None:
@@ -223,23 +233,35 @@ class Produce:
             self._stay_silent(call, held, failed)
             return None
         if failed:
-            self._name_leaders(call, response)
+            self.name_leaders(call, response)
         if not waiting:
             return response
-        wait = DelayedProduce(call, response, waiting, request.acks, self._name_leaders)
         timeout_ms = max(0, request.timeout_ms)
-        wait.start(lambda at_last: self._timers.at(self._clock.monotonic_ms() + timeout_ms, at_last))
-        if held:
-            wait.hold(held, self._refuse, self._transactional)
-            verified = [write for write, _ in held if isinstance(write, HeldWrite)]
-            if verified:
-                self._transactional.hold(verified, wait.written)
-            for write, _ in held:
-                if isinstance(write, Conversion):
-                    self._conversions.add(call.connection, write, wait.written)
-        if failed or len(waiting) > 1:
-            wait.check()
+        if not held:
+            operation = DelayedProduce(call, response, waiting, request.acks, self)
+            replicas = [replica for _, replica, _ in waiting]
+            self._purgatory.try_complete_else_watch(operation, replicas, timeout_ms)
+            return None
+        self._hold(
+            HeldProduce(
+                call, response, waiting, request.acks, self, held, self._transactional, self._purgatory, timeout_ms
+            ),
+            held,
+            call.connection,
+        )
         return None
+
+    def _hold(self, operation: HeldProduce, held: Held, connection: Hashable) -> None:
+        """Begin to wait, then verify or convert the batches that are not appended yet."""
+        operation.start()
+        if operation.is_completed:
+            return
+        verified = [write for write, _ in held if isinstance(write, HeldWrite)]
+        if verified:
+            self._transactional.hold(verified, operation.written)
+        for write, _ in held:
+            if isinstance(write, Conversion):
+                self._conversions.add(connection, write, operation.written)
 
     def _stay_silent(self, call: Call, held: Held, failed: bool) -> None:
         """acks=0: notify the client of failures only, by closing its connection."""
@@ -282,10 +304,10 @@ class Produce:
 
     def _refusal(self, error: KafkaError, name: str | None, index: int) -> PartitionResponse:
         answer = PartitionResponse(index=index)
-        self._refuse(answer, error, self._replicas.get(name, index))
+        self.refuse(answer, error, self._replicas.get(name, index))
         return answer
 
-    def _refuse(self, answer: PartitionResponse, error: KafkaError, replica: Replica | None) -> None:
+    def refuse(self, answer: PartitionResponse, error: KafkaError, replica: Replica | None) -> None:
         """Set the error of a batch; with a message for single records or for a malformed batch, like Kafka."""
         answer.error_code = error.code
         answer.base_offset = -1
@@ -303,7 +325,7 @@ class Produce:
                 for batch_index, message in error.record_errors
             ]
 
-    def _name_leaders(self, call: Call, response: m.ProduceResponse) -> None:
+    def name_leaders(self, call: Call, response: m.ProduceResponse) -> None:
         """Add the leader and its endpoint for each partition that this broker does not lead (KIP-951)."""
         if call.version < LEADERS_FROM:
             return

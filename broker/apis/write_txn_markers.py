@@ -14,9 +14,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from odradek.broker.metadata.state.topics import GROUP_OFFSETS
-from odradek.broker.replication.delayed_produce import DelayedAppend
+from odradek.broker.replication.delayed_append import DelayedAppend
 from odradek.broker.replication.partition import Replicas
-from odradek.broker.runtime.timers import Clock, Timers
+from odradek.broker.runtime.purgatory import DelayedOperationPurgatory
+from odradek.broker.runtime.timers import Clock
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode, KafkaError
 
@@ -52,12 +53,17 @@ class WriteTxnMarkers:
     VERSIONS = (0, 2)
 
     def __init__(
-        self, replicas: Replicas, clock: Clock, timers: Timers, request_timeout_ms: int, groups: Groups
+        self,
+        replicas: Replicas,
+        clock: Clock,
+        purgatory: DelayedOperationPurgatory,
+        request_timeout_ms: int,
+        groups: Groups,
     ) -> None:
         """`request_timeout_ms` is the time limit for the replication of a marker to the in-sync replicas."""
         self._replicas = replicas
         self._clock = clock
-        self._timers = timers
+        self._purgatory = purgatory
         self._request_timeout_ms = request_timeout_ms
         self._groups = groups
 
@@ -73,7 +79,7 @@ class WriteTxnMarkers:
                     result = results.setdefault(marker.producer_id, MarkerResult(producer_id=marker.producer_id))
                     _topic(result, topic.name).partitions += partitions
         response.markers = list(results.values())
-        wait.start(self._clock, self._timers, self._request_timeout_ms)
+        wait.start(self._purgatory, self._request_timeout_ms)
         if answered:
             return response
         answered.append(True)

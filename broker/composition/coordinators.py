@@ -21,6 +21,7 @@ from odradek.broker.network.inter_broker_connection import Network
 from odradek.broker.replication.partition import Replicas
 from odradek.broker.replication.transaction_verification import TransactionVerification, coordinator_in
 from odradek.broker.replication.transactional_produce import TransactionalWrites
+from odradek.broker.runtime.purgatory import DelayedOperationPurgatory
 from odradek.broker.runtime.scheduler import Periodic
 from odradek.broker.transaction.coordinator import TransactionCoordinator
 from odradek.broker.transaction.markers import Markers
@@ -48,10 +49,9 @@ class CoordinatorDependencies:
             self.metadata_cache, config.inter_broker_listener, config.broker_id, self.network, self.local, purpose
         )
 
-    def topic(self, name: str, timeout_ms: int, **options: Any) -> InternalTopic:
+    def topic(self, name: str, purgatory: DelayedOperationPurgatory, timeout_ms: int, **options: Any) -> InternalTopic:
         """The coordinator log of an internal topic."""
-        network = self.network
-        return InternalTopic(name, self.replicas, network.clock, network.timers, timeout_ms=timeout_ms, **options)
+        return InternalTopic(name, self.replicas, self.network.clock, purgatory, timeout_ms=timeout_ms, **options)
 
 
 class Coordination:
@@ -60,6 +60,7 @@ class Coordination:
     def __init__(self, dependencies: CoordinatorDependencies) -> None:
         config, network = dependencies.config, dependencies.network
         clock, timers = network.clock, network.timers
+        purgatory = DelayedOperationPurgatory(clock, timers)
         self.group_settings: GroupSettings = _settings(config, GroupSettings)
         self.transaction_settings: TransactionSettings = _settings(config, TransactionSettings)
         # Separate from the connections for markers: those wait for followers, and producers wait for verifications.
@@ -82,12 +83,13 @@ class Coordination:
             dependencies.fresh_id,
             dependencies.topic(
                 GROUP_OFFSETS,
+                purgatory,
                 settings.offsets_commit_timeout_ms,
                 codec=codec,
                 acks=settings.offsets_commit_required_acks,
                 load_bytes=settings.offsets_load_buffer_size,
             ),
-            TransactionalOffsets(settings, dependencies.replicas, verification, clock, timers),
+            TransactionalOffsets(settings, dependencies.replicas, verification, clock, purgatory),
             CachedTopics(dependencies.metadata_cache),
         )
         timeout_ms = self.transaction_settings.request_timeout_ms
@@ -98,7 +100,7 @@ class Coordination:
             clock,
             timers,
             dependencies.producer_ids,
-            dependencies.topic(TRANSACTION_STATE, timeout_ms, load_bytes=load_bytes),
+            dependencies.topic(TRANSACTION_STATE, purgatory, timeout_ms, load_bytes=load_bytes),
             self._markers,
         )
         self.events = CoordinatorEvents(

@@ -87,8 +87,9 @@ from odradek.broker.replication.log_dirs import LogDirs
 from odradek.broker.replication.partition import Replicas
 from odradek.broker.replication.replica_manager import ReplicaManager
 from odradek.broker.replication.state.fetch_session import FetchSessions
+from odradek.broker.runtime.purgatory import DelayedOperationPurgatory
 from odradek.broker.runtime.request_tasks import RequestTasks
-from odradek.broker.runtime.timers import Clock, Timers
+from odradek.broker.runtime.timers import Clock
 from odradek.broker.transaction.producer_ids import ProducerIds
 
 RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
@@ -102,7 +103,7 @@ class Services:
 
     config: BrokerConfig
     clock: Clock
-    timers: Timers
+    purgatory: DelayedOperationPurgatory
     random: Random
     metadata_cache: MetadataCache
     replicas: Replicas
@@ -142,7 +143,7 @@ def handlers(services: Services, dispatcher: Dispatcher) -> list[Handler]:
 
 
 def _log_handlers(services: Services) -> list[Handler]:
-    config, replicas, clock, timers = services.config, services.replicas, services.clock, services.timers
+    config, replicas, clock, purgatory = services.config, services.replicas, services.clock, services.purgatory
     sessions = services.sessions
 
     def max_bytes() -> int:
@@ -150,17 +151,19 @@ def _log_handlers(services: Services) -> list[Handler]:
 
     nearest = SameRack(services.metadata_cache) if config["replica.selector.class"] == RACK_AWARE else leader_only
     return [
-        Produce(replicas, services.metadata_cache, clock, timers, services.coordination.writes, services.conversions),
+        Produce(
+            replicas, services.metadata_cache, clock, purgatory, services.coordination.writes, services.conversions
+        ),
         Fetch(
             Reads(replicas, services.metadata_cache, max_bytes, nearest),
             sessions,
             clock,
-            timers,
+            purgatory,
             services.conversions.worker,
         ),
         ListOffsets(replicas, services.metadata_cache, clock),
         OffsetForLeaderEpoch(replicas, services.metadata_cache),
-        DeleteRecords(replicas, services.metadata_cache, clock, timers),
+        DeleteRecords(replicas, services.metadata_cache, purgatory),
         DescribeLogDirs(services.log_dirs),
         AlterReplicaLogDirs(services.moves, services.metadata_cache),
     ]
@@ -266,7 +269,7 @@ def _group_handlers(services: Services) -> list[Handler]:
 
 
 def _transaction_handlers(services: Services) -> list[Handler]:
-    config, replicas, clock, timers = services.config, services.replicas, services.clock, services.timers
+    config, replicas, clock, purgatory = services.config, services.replicas, services.clock, services.purgatory
     groups, transactions, metadata_cache = (
         services.coordination.groups,
         services.coordination.transactions,
@@ -279,7 +282,7 @@ def _transaction_handlers(services: Services) -> list[Handler]:
         EndTxn(transactions),
         DescribeTransactions(transactions),
         ListTransactions(transactions, clock),
-        WriteTxnMarkers(replicas, clock, timers, int(config["request.timeout.ms"]), groups),
+        WriteTxnMarkers(replicas, clock, purgatory, int(config["request.timeout.ms"]), groups),
         TxnOffsetCommit(groups, metadata_cache, clock),
         DescribeProducers(replicas, metadata_cache),
     ]

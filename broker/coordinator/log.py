@@ -7,13 +7,13 @@ callback receives NONE when the in-sync replicas have the records, otherwise the
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import Final
 
 from odradek.broker.coordinator.state.pending_writes import COMMITTED
 from odradek.broker.replication.partition import ACKS_ALL, Replica, Replicas
+from odradek.broker.runtime.purgatory import DelayedOperation, DelayedOperationPurgatory
 from odradek.broker.runtime.state.effects import KeyValue
-from odradek.broker.runtime.timers import Clock, Timer, Timers
+from odradek.broker.runtime.timers import Clock
 from odradek.protocol.batch import LOG_OVERHEAD, Header, Record, build, read_header, records
 from odradek.protocol.compression import Codec
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -29,7 +29,7 @@ class InternalTopic:
         name: str,
         replicas: Replicas,
         clock: Clock,
-        timers: Timers,
+        purgatory: DelayedOperationPurgatory,
         *,
         timeout_ms: int,
         codec: Codec = Codec.NONE,
@@ -47,7 +47,7 @@ class InternalTopic:
         self._codec = codec
         self._replicas = replicas
         self._clock = clock
-        self._timers = timers
+        self._purgatory = purgatory
 
     def append(self, partition: int, entries: list[KeyValue], done: Callable[[ErrorCode], None]) -> None:
         """Append one batch; `done` is called with each of its outcomes (see `coordinator.state.pending_writes`).
@@ -69,7 +69,7 @@ class InternalTopic:
         except KafkaError as error:
             done(error.code)
             return
-        await_append(replica, end_offset, self._acks, done, self._clock, self._timers, self._timeout_ms)
+        await_append(replica, end_offset, self._acks, done, self._purgatory, self._timeout_ms)
 
     def when_replicated(self, partition: int, done: Callable[[], None]) -> None:
         """Call `done` when the in-sync replicas have all records that the partition has now; never if this broker stops
@@ -82,8 +82,7 @@ class InternalTopic:
                 replica.log.end_offset,
                 ACKS_ALL,
                 lambda code: done() if code in COMMITTED else None,
-                self._clock,
-                self._timers,
+                self._purgatory,
                 self._timeout_ms,
             )
 
@@ -118,8 +117,7 @@ def await_append(
     end_offset: int,
     acks: int,
     done: Callable[[ErrorCode], None],
-    clock: Clock,
-    timers: Timers,
+    purgatory: DelayedOperationPurgatory,
     timeout_ms: int,
 ) -> None:
     """Call `done` with the outcome of an append that ends at `end_offset`, perhaps at once.
@@ -132,38 +130,43 @@ def await_append(
     if settled is not None:
         done(settled)
     else:
-        _Wait(replica, end_offset, acks, done).start(clock, timers, timeout_ms)
+        operation = DelayedCoordinatorAppend(end_offset, acks, done, purgatory, timeout_ms)
+        purgatory.try_complete_else_watch(operation, (replica,), timeout_ms)
 
 
-class _Wait:
-    """Delayed operation: an append of a coordinator that waits for followers or an fsync."""
+class DelayedCoordinatorAppend(DelayedOperation[Replica]):
+    """An append of a coordinator that waits for the in-sync replicas or an fsync (Kafka: CoordinatorRuntime's deferred
+    events).
+    """
 
-    __slots__ = ("_acks", "_done", "_end_offset", "_replica", "_timer")
+    __slots__ = ("_acks", "_done", "_end_offset", "_outcome", "_purgatory", "_timeout_ms")
 
-    def __init__(self, replica: Replica, end_offset: int, acks: int, done: Callable[[ErrorCode], None]) -> None:
+    def __init__(
+        self,
+        end_offset: int,
+        acks: int,
+        done: Callable[[ErrorCode], None],
+        purgatory: DelayedOperationPurgatory,
+        timeout_ms: int,
+    ) -> None:
+        super().__init__()
         self._acks = acks
-        self._replica = replica
         self._end_offset = end_offset
         self._done = done
-        self._timer: Timer | None = None
+        self._purgatory = purgatory
+        self._timeout_ms = timeout_ms
+        self._outcome = ErrorCode.REQUEST_TIMED_OUT
 
-    def start(self, clock: Clock, timers: Timers, timeout_ms: int) -> None:
-        """Begin to wait."""
-        self._replica.watch(self)
-        self._arm(clock, timers, timeout_ms)
-
-    def _arm(self, clock: Clock, timers: Timers, timeout_ms: int) -> None:
-        late = partial(self._late, clock, timers, timeout_ms)
-        self._timer = timers.at(clock.monotonic_ms() + timeout_ms, late)
-
-    def _late(self, clock: Clock, timers: Timers, timeout_ms: int) -> None:
-        self._arm(clock, timers, timeout_ms)
-        self._done(ErrorCode.REQUEST_TIMED_OUT)
-
-    def wake(self, replica: Replica) -> None:
+    def try_complete(self, replica: Replica) -> None:
         settled = replica.settled(self._end_offset, self._acks)
         if settled is not None:
-            self._replica.unwatch(self)
-            if self._timer is not None:
-                self._timer.cancel()
-            self._done(settled)
+            self._outcome = settled
+            self.force_complete()
+
+    def on_complete(self) -> None:
+        self._done(self._outcome)
+
+    def expire(self) -> None:
+        """Report the timeout and continue to wait: the outcome is still unknown."""
+        self._purgatory.start_timer(self, self._timeout_ms)
+        self._done(ErrorCode.REQUEST_TIMED_OUT)

@@ -1,7 +1,8 @@
 """Delayed fetch: waits until a fetch has enough bytes, or until its deadline (Kafka: DelayedFetch).
 
-The fetch registers with its replicas before it checks the condition for the last time: it is not notified of a change
-between a read and the registration.
+A follower's fetch can change its own partitions: its position advances the high watermark, which completes a
+coordinator's append, and the next request of the coordinator appends. Such a fetch is read once more after it has
+entered the watch lists.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from odradek.broker.replication.partition import Replica
-from odradek.broker.runtime.timers import Timer, Timers
+from odradek.broker.runtime.purgatory import DelayedOperation
 
 if TYPE_CHECKING:
     from odradek.broker.network.dispatcher import Call
@@ -38,28 +39,26 @@ class Reading(Protocol):
         ...
 
 
-class DelayedFetch:
-    """A fetch that waits until its partitions have enough bytes."""
+class DelayedFetch(DelayedOperation[Replica]):
+    """A fetch that waits until its partitions have enough bytes; at the deadline it returns the records that exist."""
 
-    __slots__ = ("_call", "_found", "_reading", "_sizes", "_timer")
+    __slots__ = ("_call", "_found", "_is_ready", "_reading", "_sizes")
 
     def __init__(self, call: Call, reading: Reading, sizes: dict[Replica, int]) -> None:
+        """`sizes` has the bytes that the last read found in each replica."""
+        super().__init__()
         self._call = call
         self._reading = reading
         self._sizes = sizes
         self._found = sum(sizes.values())
-        self._timer: Timer | None = None
-        """None before the start, and after the fetch was answered."""
+        self._is_ready = False
 
-    def start(self, timers: Timers, deadline_ms: int) -> None:
-        """Begin to wait; at the deadline the response has the records that exist then."""
-        self._timer = timers.at(deadline_ms, self._time_out)
-        for replica in self._sizes:
-            replica.watch(self)
+    def try_complete_all(self) -> None:
+        """Read again if a partition has changed since the last read."""
         if self._reading.is_outdated(self._sizes):
             self._read_again()
 
-    def wake(self, replica: Replica) -> None:
+    def try_complete(self, replica: Replica) -> None:
         size = self._reading.available(replica)
         if size is not None:
             self._found += size - self._sizes[replica]
@@ -67,35 +66,26 @@ class DelayedFetch:
             if self._found < self._reading.min_bytes:
                 return
         if self._call.closed:
-            self._stop()
-            return
-        self._read_again()
+            self.force_complete()
+        else:
+            self._read_again()
 
     def _read_again(self) -> None:
         sizes, ready = self._reading.try_read()
-        if self._timer is None:
-            return  # the read has completed an append, and the nested call of `wake` has sent the response
+        if self.is_completed:
+            return  # the read has completed an append, and the nested call of `try_complete` has sent the response
         if ready:
-            self._stop()
-            self._answer()
+            self._is_ready = True
+            self.force_complete()
         else:
             self._sizes.update(sizes)
             self._found = sum(self._sizes.values())
 
-    def _time_out(self) -> None:
-        self._stop()
-        if not self._call.closed:
+    def on_complete(self) -> None:
+        if self._call.closed:
+            return
+        if not self._is_ready:
             self._reading.try_read()
-            self._answer()
-
-    def _answer(self) -> None:
         response = self._reading.finish()
         if response is not None:
             self._call.reply(response)
-
-    def _stop(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        for replica in self._sizes:
-            replica.unwatch(self)

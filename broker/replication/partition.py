@@ -19,6 +19,7 @@ from odradek.broker.metadata.state.topics import INTERNAL_TOPICS
 from odradek.broker.metrics.broker_metrics import TopicMetrics
 from odradek.broker.replication.state.follower import Position, truncation_offset
 from odradek.broker.replication.state.partition import LeaderAndIsr, PartitionMachine, PendingIsr, Role
+from odradek.broker.runtime.purgatory import Watchers, check_and_complete
 from odradek.broker.runtime.timers import Clock
 from odradek.protocol.batch import control_batch
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -49,14 +50,6 @@ NO_FAILURES = frozenset(
 """Errors that Kafka does not count as failed writes: they are expected, or counted elsewhere."""
 
 
-class DelayedOperation(Protocol):
-    """A request that waits for a change of a partition. It checks by itself whether it can complete."""
-
-    def wake(self, replica: Replica) -> None:
-        """The replica's log or high watermark has moved, or the replica has left this broker or its role."""
-        ...
-
-
 class AlterPartitionManager(Protocol):
     """Sends a leader's AlterPartition requests to the controller."""
 
@@ -79,7 +72,6 @@ class Replica:
     __slots__ = (
         "_alter_partition_manager",
         "_clock",
-        "_delayed",
         "_flushing",
         "_on_failure",
         "_worker",
@@ -90,6 +82,7 @@ class Replica:
         "partition",
         "topic",
         "topic_id",
+        "watchers",
     )
 
     def __init__(
@@ -112,7 +105,8 @@ class Replica:
         self._worker = worker
         self._alter_partition_manager = alter_partition_manager
         self._on_failure = on_failure
-        self._delayed: dict[DelayedOperation, None] = {}  # in order of arrival
+        self.watchers: Watchers = {}
+        """The delayed operations that wait for a change of this partition."""
         self._flushing = False
         self.metrics = TopicMetrics()
         """Shared by the replicas of a topic, from `Replicas.add` on."""
@@ -129,12 +123,12 @@ class Replica:
                 self.log.begin_epoch(state.leader_epoch)
         machine.cleaned(self.cleaned_to)
         machine.become_leader(state, self._clock.monotonic_ms())
-        self.wake()
+        check_and_complete(self)
 
     def follow(self, state: LeaderAndIsr) -> None:
         """Apply a LeaderAndIsr request that names another broker as leader, or none."""
         self.machine.become_follower(state)
-        self.wake()
+        check_and_complete(self)
 
     # ---- replication from the leader
 
@@ -181,8 +175,8 @@ class Replica:
             start = min(log_start_offset, machine.high_watermark)
             if start > log.start_offset:
                 log.advance_start_offset(start, high_watermark=machine.high_watermark)
-        if moved and self._delayed:
-            self.wake()
+        if moved and self.watchers:
+            check_and_complete(self)
 
     def cut_divergence(self, leader_epoch: int, leader_end: int, asked: Position) -> None:
         """Truncate the log: the leader has another end offset for the last epoch of this log (a diverging epoch).
@@ -234,7 +228,7 @@ class Replica:
             )
             or start_offset != start_before
         ):
-            self.wake()
+            check_and_complete(self)
         if replica_id not in machine.isr and machine.pending is None:
             self._ask_isr(machine.propose_expansion(replica_id))
 
@@ -243,7 +237,7 @@ class Replica:
         machine, now_ms = self.machine, self._clock.monotonic_ms()
         if machine.role is Role.LEADER and machine.remotes:
             if machine.reconsider(now_ms):
-                self.wake()
+                check_and_complete(self)
             self._ask_isr(machine.propose_shrink(now_ms))
 
     def _ask_isr(self, change: PendingIsr | None) -> None:
@@ -264,7 +258,7 @@ class Replica:
                 sorted(self.machine.isr),
                 sorted(before),
             )
-        self.wake()
+        check_and_complete(self)
 
     def isr_refused(self, change: PendingIsr, error: ErrorCode) -> bool:
         """The controller has refused a change of the ISR. Returns whether to send the request again."""
@@ -273,7 +267,7 @@ class Replica:
         self.metrics.failed_isr_updates += 1
         again = machine.isr_refused(change, error, self._clock.monotonic_ms())
         if machine.high_watermark > before:
-            self.wake()
+            check_and_complete(self)
         return again
 
     # ---- writing
@@ -398,8 +392,8 @@ class Replica:
         """Advance the end offset: the appends meet the topic's flush policy."""
         machine = self.machine
         machine.appended(self.log.end_offset, self._clock.monotonic_ms() if machine.remotes else 0, flushed=flushed)
-        if self._delayed:
-            self.wake()
+        if self.watchers:
+            check_and_complete(self)
 
     def settled(self, end_offset: int, acks: int) -> ErrorCode | None:
         """NONE if a write that ends at `end_offset` may be acknowledged, or its error; None means not yet."""
@@ -447,7 +441,7 @@ class Replica:
             # Batches arrived during the fsync: the flushed ones count now, the others after the next fsync.
             durable = max(self.machine.local_end, min(flush.end_offset, self.log.end_offset))
             self.machine.appended(durable, self._clock.monotonic_ms(), flushed=True)
-            self.wake()
+            check_and_complete(self)
             self._start_flush()
         else:
             self._settle(flushed=True)
@@ -490,7 +484,7 @@ class Replica:
         with self._disk():
             moved = self.log.advance_start_offset(offset, high_watermark=self.machine.high_watermark)
         if moved:
-            self.wake()
+            check_and_complete(self)
 
     def low_watermark(self, runs: Callable[[int], bool]) -> int:
         """The smallest log start offset of this log and of the followers whose brokers run, from their last fetches."""
@@ -519,29 +513,6 @@ class Replica:
             self.cleaned()
         return fits
 
-    # ---- delayed operations
-
-    def watch(self, operation: DelayedOperation) -> None:
-        """Call `operation.wake` at every change of the partition until `unwatch`.
-
-        A change before this call is not reported: a caller that completes other operations between its check and this
-        call checks again after it (Kafka: DelayedOperationPurgatory.tryCompleteElseWatch).
-        """
-        self._delayed[operation] = None
-
-    def unwatch(self, operation: DelayedOperation) -> None:
-        """The operation is complete."""
-        self._delayed.pop(operation, None)
-
-    def wake(self) -> None:
-        """Notify every delayed operation. Calls nest, because an operation may append to this partition; operations
-        that a nested call completes are skipped.
-        """
-        waiters = self._delayed
-        for operation in list(waiters):
-            if operation in waiters:
-                operation.wake(self)
-
     # ---- disk failure and removal
 
     @contextmanager
@@ -558,12 +529,12 @@ class Replica:
             log.error("partition offline topic=%s partition=%d error=%s", self.topic, self.partition, self.log.failure)
             self.machine.go_offline()
             self._on_failure(self)
-            self.wake()
+            check_and_complete(self)
 
     def retire(self) -> None:
         """The partition leaves this broker (it is deleted, or the broker stops)."""
         self.machine.go_offline()
-        self.wake()
+        check_and_complete(self)
 
 
 class Replicas:

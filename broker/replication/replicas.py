@@ -22,6 +22,7 @@ from odradek.broker.config.types import ConfigError
 from odradek.broker.replication.alter_log_dirs import ReplicaMoves
 from odradek.broker.replication.partition import AlterPartitionManager, Replica, Replicas, Worker
 from odradek.broker.replication.state.partition import PartitionMachine
+from odradek.broker.runtime.purgatory import check_and_complete
 from odradek.broker.runtime.timers import Clock
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.topic_partition import TopicPartition
@@ -196,7 +197,7 @@ class ReplicaHost:
         for replica in self._replicas.of_topic(topic):
             replica.log.config = config
             replica.machine.min_isr = least
-            replica.wake()
+            check_and_complete(replica)
 
     def release(self, name: TopicPartition, *, delete: bool) -> None:
         """Remove the replica; with `delete`, delete its log, too. Raises KafkaError when the disk fails."""

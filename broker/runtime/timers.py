@@ -1,9 +1,7 @@
-"""Clock and timers: the time source and the deadlines of the broker (Kafka: Time, Timer and DelayedOperationPurgatory).
+"""Clock and timers: the time source and the deadlines of the broker (Kafka: Time, Timer).
 
-Kafka keeps requests that cannot be answered yet (a long poll, an acknowledgement, a group that is rebalancing) in
-purgatories with a timing wheel. Here a delayed operation is an object with a `wake` method. A replica whose log grew, a
-flush that finished or a timer calls it. The broker reads the time only from a `Clock` and sets deadlines only with
-`Timers`, so that a simulation can supply both.
+The broker reads the time only from a `Clock` and sets deadlines only with `Timers`, so that a simulation can supply
+both. Requests that cannot be answered yet wait in a `purgatory`.
 """
 
 from __future__ import annotations

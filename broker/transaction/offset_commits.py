@@ -16,8 +16,9 @@ from odradek.broker.group.state.settings import GroupSettings
 from odradek.broker.metadata.state.topics import GROUP_OFFSETS
 from odradek.broker.replication.partition import ACKS_ALL, Replica, Replicas
 from odradek.broker.replication.transaction_verification import Support, Transaction, TransactionVerification, Verdicts
+from odradek.broker.runtime.purgatory import DelayedOperationPurgatory
 from odradek.broker.runtime.state.effects import KeyValue
-from odradek.broker.runtime.timers import Clock, Timers
+from odradek.broker.runtime.timers import Clock
 from odradek.protocol.batch import NO_SEQUENCE, Record, build
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.topic_partition import TopicPartition
@@ -44,13 +45,13 @@ class TransactionalOffsets:
         replicas: Replicas,
         verification: TransactionVerification,
         clock: Clock,
-        timers: Timers,
+        purgatory: DelayedOperationPurgatory,
     ) -> None:
         self._settings = settings
         self._replicas = replicas
         self._verification = verification
         self._clock = clock
-        self._timers = timers
+        self._purgatory = purgatory
 
     def ask(self, partition: int, transaction: Transaction, support: Support, done: OnPermit) -> None:
         """Verify the transaction; `done` is called with a permit or with an error, perhaps at once."""
@@ -88,7 +89,7 @@ class TransactionalOffsets:
             done(refused.code)
             return
         timeout_ms = self._settings.offsets_commit_timeout_ms
-        await_append(replica, end_offset, ACKS_ALL, done, self._clock, self._timers, timeout_ms)
+        await_append(replica, end_offset, ACKS_ALL, done, self._purgatory, timeout_ms)
 
     def append_again(self, partition: int, producer_id: int, entries: list[KeyValue]) -> None:
         """Append offsets of the producer's open transaction again, if there is one, with one batch for each.

@@ -18,10 +18,11 @@ from odradek.broker.apis.delete_records import DeleteRecords
 from odradek.broker.apis.fetch import Fetch, Reads
 from odradek.broker.coordinator.log import InternalTopic
 from odradek.broker.metadata.cache import BrokerMetadata, MetadataCache
-from odradek.broker.replication.delayed_produce import DelayedAppend
-from odradek.broker.replication.partition import DelayedOperation, Replica, Replicas, Worker
+from odradek.broker.replication.delayed_append import DelayedAppend
+from odradek.broker.replication.partition import Replica, Replicas, Worker
 from odradek.broker.replication.state.fetch_session import FetchSessions
 from odradek.broker.replication.state.partition import LeaderAndIsr, PartitionMachine
+from odradek.broker.runtime.purgatory import DelayedOperation, DelayedOperationPurgatory, check_and_complete
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
 from odradek.storage.config import LogConfig
@@ -60,11 +61,12 @@ class Leader:
         self.replicas = Replicas()
         self._config, self._worker = config or LogConfig(), worker or Idle()
         self.logs = [self._make(folder / f"{TOPIC}-{index}", index) for index in range(2)]
-        self.coordinator = InternalTopic(TOPIC, self.replicas, self.time, self.time, timeout_ms=10_000)
+        self.purgatory = DelayedOperationPurgatory(self.time, self.time)
+        self.coordinator = InternalTopic(TOPIC, self.replicas, self.time, self.purgatory, timeout_ms=10_000)
         self.metadata_cache = MetadataCache("cluster")
         self.metadata_cache.brokers = {number: BrokerMetadata(number, ()) for number in (0, 1)}
         reads = Reads(self.replicas, self.metadata_cache, lambda: 1 << 20)
-        self._fetch = Fetch(reads, FetchSessions(10, iter(range(1, 10)).__next__), self.time, self.time, Idle())
+        self._fetch = Fetch(reads, FetchSessions(10, iter(range(1, 10)).__next__), self.time, self.purgatory, Idle())
 
     def _make(self, folder: Path, index: int) -> Replica:
         disk = OsDisk()
@@ -170,7 +172,7 @@ def test_a_fetch_that_a_nested_append_has_answered_is_not_answered_again(leader:
     leader.logs[0].machine.remotes[1].end_offset = 1  # the follower has it, and the leader advances at the next call
     waiting = leader.fetch(1, replica_id=-2)
     leader.logs[0].machine.reconsider(0)
-    leader.logs[0].wake()
+    check_and_complete(leader.logs[0])
     assert outcomes == [ErrorCode.NONE]
     assert len(waiting.replies) == 1
 
@@ -199,20 +201,41 @@ def test_events_before_the_request_waits_complete_an_append(leader: Leader) -> N
         wait.add(replica, end_offset, outcomes.append)
     for replica in leader.logs:
         replica.retire()  # as when the disk fails under the last append of the request
-    wait.start(leader.time, leader.time, 10_000)
+    wait.start(leader.purgatory, 10_000)
     assert outcomes == [ErrorCode.NOT_LEADER_OR_FOLLOWER] * 2
     assert finished == [True]
     assert leader.time.waiting == 0
 
 
-class Saboteur:
+def test_a_request_completes_after_the_outcome_of_each_append_although_outcomes_nest(leader: Leader) -> None:
+    """The first outcome appends to the other partition, which settles the last append of the request."""
+    events: list[str] = []
+
+    def first(code: ErrorCode) -> None:
+        events.append("first")
+        leader.logs[1].retire()
+
+    operation = DelayedAppend(lambda: events.append("done"))
+    outcomes = (first, lambda code: events.append("second"), lambda code: events.append("third"))
+    for index, outcome in zip((0, 0, 1), outcomes, strict=True):
+        operation.add(leader.logs[index], leader.logs[index].write(batch(b"marker"), NOW_MS), outcome)
+    operation.start(leader.purgatory, 10_000)
+    leader.logs[0].retire()
+    assert events == ["first", "third", "second", "done"]
+    assert leader.time.waiting == 0
+
+
+class Saboteur(DelayedOperation[Replica]):
     """Takes another partition offline when the one that it watches moves for the first time."""
 
     def __init__(self, victim: Replica) -> None:
+        super().__init__()
         self._victim = victim
 
-    def wake(self, replica: Replica) -> None:
-        replica.unwatch(self)
+    def try_complete(self, replica: Replica) -> None:
+        self.force_complete()
+
+    def on_complete(self) -> None:
         self._victim.retire()
 
 
@@ -220,13 +243,12 @@ def test_a_deletion_is_answered_for_a_partition_that_went_offline_before_the_req
     for index in range(2):
         leader.append(index)
     leader.fetch(1, 1)
-    saboteur: DelayedOperation = Saboteur(leader.logs[0])
-    leader.logs[1].watch(saboteur)
+    Saboteur(leader.logs[0]).watch([leader.logs[1]])
     call = Call(2)
     topic = m.DeleteRecordsRequest.DeleteRecordsTopic
     offsets = [m.DeleteRecordsRequest.DeleteRecordsPartition(partition_index=index, offset=1) for index in range(2)]
     request = m.DeleteRecordsRequest(topics=[topic(name=TOPIC, partitions=offsets)], timeout_ms=10_000)
-    handler = DeleteRecords(leader.replicas, leader.metadata_cache, leader.time, leader.time)
+    handler = DeleteRecords(leader.replicas, leader.metadata_cache, leader.purgatory)
     assert handler.handle(call, request) is None  # type: ignore[arg-type]
     leader.logs[1].retire()
     ((first, second),) = [[each.error_code for each in topic.partitions] for topic in call.replies[0].topics]

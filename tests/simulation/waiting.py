@@ -10,16 +10,18 @@ A replica is checked when its state has changed or a request has registered with
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest import mock
 
-from odradek.broker.coordinator.log import _Wait as CoordinatorAppend
+from odradek.broker.coordinator.log import DelayedCoordinatorAppend
+from odradek.broker.replication.delayed_append import DelayedAppend
 from odradek.broker.replication.delayed_fetch import DelayedFetch
-from odradek.broker.replication.delayed_produce import DelayedAppend, DelayedProduce
-from odradek.broker.replication.partition import ACKS_ALL, READ_COMMITTED, DelayedOperation, Replica
+from odradek.broker.replication.delayed_produce import DelayedProduce
+from odradek.broker.replication.partition import ACKS_ALL, READ_COMMITTED, Replica
 from odradek.broker.replication.state.partition import PartitionMachine, Role
+from odradek.broker.runtime.purgatory import DelayedOperation
 from odradek.protocol.errors import KafkaError
 from tests.simulation.processes import Process
 
@@ -49,7 +51,7 @@ class WaitMonitor:
     @contextmanager
     def listening(self) -> Iterator[None]:
         """Note the replicas that change, and those with which a request registers, while this lasts."""
-        changed, real_watch = self._changed, Replica.watch
+        changed, real_watch = self._changed, DelayedOperation.watch
 
         def noting(name: str) -> Any:
             real = getattr(PartitionMachine, name)
@@ -60,14 +62,14 @@ class WaitMonitor:
 
             return mock.patch.object(PartitionMachine, name, call)
 
-        def watch(replica: Replica, operation: DelayedOperation) -> None:
-            changed[replica.machine] = None
-            real_watch(replica, operation)
+        def watch(operation: DelayedOperation[Replica], replicas: Collection[Replica]) -> None:
+            changed.update(dict.fromkeys(replica.machine for replica in replicas))
+            real_watch(operation, replicas)
 
         with ExitStack() as patches:
             for name in MACHINE_CHANGES:
                 patches.enter_context(noting(name))
-            patches.enter_context(mock.patch.object(Replica, "watch", watch))
+            patches.enter_context(mock.patch.object(DelayedOperation, "watch", watch))
             yield
 
     def look(self) -> str | None:
@@ -93,7 +95,7 @@ class WaitMonitor:
             everywhere = min((machine.local_end, *machine.remote_ends.values()))
             if everywhere > machine.high_watermark:
                 return f"every replica ends at {everywhere} at least, the high watermark is {machine.high_watermark}"
-        for operation in replica._delayed:
+        for operation in replica.watchers:
             self.checks += 1
             match operation:
                 case DelayedFetch():
@@ -105,7 +107,7 @@ class WaitMonitor:
                 case DelayedAppend():
                     entries = [(None, *entry[:2]) for entry in operation._waiting if entry[0] is replica]
                     found = _settled(replica, entries, ACKS_ALL)
-                case CoordinatorAppend():
+                case DelayedCoordinatorAppend():
                     found = _settled(replica, [(None, replica, operation._end_offset)], operation._acks)
                 case _:
                     raise AssertionError(f"no check for {type(operation).__name__}: add it here")

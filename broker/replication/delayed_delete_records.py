@@ -1,0 +1,61 @@
+"""Delayed deletion of records: waits until every live replica has advanced its log start offset (Kafka:
+DelayedDeleteRecords).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from odradek.broker.replication.partition import Replica
+from odradek.broker.runtime.purgatory import DelayedOperation
+from odradek.protocol import messages as m
+from odradek.protocol.errors import ErrorCode, KafkaError
+
+INVALID_LOW_WATERMARK: Final = -1
+Result = m.DeleteRecordsResponse.DeleteRecordsPartitionResult
+Waiting = list[tuple[Replica, int, Result]]
+"""The leader of each partition without an outcome, and the offset that every live replica has to reach."""
+
+
+class DelayedDeleteRecords(DelayedOperation[Replica]):
+    """The partitions of one request whose low watermark is below the requested offset."""
+
+    __slots__ = ("_done", "_runs", "_waiting")
+
+    def __init__(self, waiting: Waiting, runs: Callable[[int], bool], done: Callable[[], None]) -> None:
+        """`runs` is true for the ids of live brokers. `done` is called once, when every partition has an outcome; after
+        the timeout it is REQUEST_TIMED_OUT.
+        """
+        super().__init__()
+        self._waiting = waiting
+        self._runs = runs
+        self._done = done
+
+    def try_complete(self, replica: Replica) -> None:
+        left = []
+        for waited, offset, result in self._waiting:
+            if waited is not replica or not self._is_settled(replica, offset, result):
+                left.append((waited, offset, result))
+        self._waiting = left
+        if not left:
+            self.force_complete()
+        elif all(waited is not replica for waited, _, _ in left):
+            self.unwatch(replica)
+
+    def _is_settled(self, replica: Replica, offset: int, result: Result) -> bool:
+        try:
+            replica.machine.check_leader()
+        except KafkaError as error:
+            result.error_code, result.low_watermark = error.code, INVALID_LOW_WATERMARK
+            return True
+        low_watermark = replica.low_watermark(self._runs)
+        if low_watermark < offset:
+            return False
+        result.low_watermark = low_watermark
+        return True
+
+    def on_complete(self) -> None:
+        for _, _, result in self._waiting:
+            result.error_code = ErrorCode.REQUEST_TIMED_OUT
+        self._done()
