@@ -79,7 +79,6 @@ from odradek.broker.coordinator.lookup import Coordinators, InternalTopics
 from odradek.broker.metadata.cache import MetadataCache
 from odradek.broker.metadata.features import FeatureLevels
 from odradek.broker.metadata.topic_responses import TopicAnswers
-from odradek.broker.network.controller_channel import ControllerChannel
 from odradek.broker.network.dispatcher import Dispatcher, Handler
 from odradek.broker.replication.alter_log_dirs import ReplicaMoves
 from odradek.broker.replication.conversions import Conversions
@@ -121,7 +120,6 @@ class Services:
     conversions: Conversions
     request_tasks: RequestTasks
     sessions: FetchSessions
-    link: ControllerChannel
     features: FeatureLevels
     alone: bool
     """Whether the cluster has only this broker and cannot have more (embedded metadata store)."""

@@ -127,6 +127,10 @@ class BrokerConfig:
         """Whether the file, the command line or a dynamic layer contains the property."""
         return any(name in layer for _, layer in self._layers)
 
+    def number_if_set(self, name: str) -> int | None:
+        """The value of a numeric property that is set explicitly, None if it has its default."""
+        return int(self[name]) if self.is_set(name) else None
+
     # Settings that depend on several properties
 
     @property

@@ -85,9 +85,9 @@ class Controller:
         session: RegistrySession,
         metadata_cache: MetadataCache,
         channels: Channels,
+        maker: TopicMaker,
         clock: Clock,
         timers: Timers,
-        random: Any,
     ) -> None:
         """The controller does nothing before `session_begun`."""
         self._config = config
@@ -96,7 +96,7 @@ class Controller:
         self._channels = channels
         self._clock = clock
         self._timers = timers
-        self.maker = TopicMaker(config, random)
+        self.maker = maker
         self._active_controller: ActiveController | None = None
         self._queue: asyncio.Queue[Callable[[], Awaitable[None]]] = asyncio.Queue()
         self._worker: asyncio.Task[None] | None = None

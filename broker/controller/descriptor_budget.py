@@ -15,17 +15,22 @@ from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.topic_partition import TopicPartition
 from odradek.storage.descriptors import limit_and_left
 
+Descriptors = Callable[[], tuple[int, int]]
+
 
 class DescriptorBudget:
     """Counts free descriptors against logs that are to be created; reserved descriptors count until the log exists."""
 
-    def __init__(self, broker_id: int, look: Callable[[], tuple[int, int]] = limit_and_left) -> None:
-        """`look` returns the limit of the process's descriptors, and how many of them are free."""
+    def __init__(
+        self, broker_id: int, has_log: Callable[[TopicPartition], bool], look: Descriptors = limit_and_left
+    ) -> None:
+        """`has_log` returns whether the log of a partition is open on this broker; `look` the limit of the process's
+        descriptors, and how many of them are free.
+        """
         self._broker_id = broker_id
         self._look = look
         self._promised: set[TopicPartition] = set()
-        self.has_log: Callable[[TopicPartition], bool] = lambda name: True
-        """Whether the log of a partition is open; set once the broker has its logs."""
+        self._has_log = has_log
 
     def check(self, topic: str, assignment: Mapping[int, Sequence[int]]) -> list[TopicPartition]:
         """The logs that this broker would get. Raises KafkaError POLICY_VIOLATION if it has too few descriptors."""
@@ -42,7 +47,7 @@ class DescriptorBudget:
 
     def settle(self, topics: Collection[str]) -> None:
         """Release reservations of topics other than these, and of logs that exist."""
-        self._promised = {name for name in self._promised if name[0] in topics and not self.has_log(name)}
+        self._promised = {name for name in self._promised if name[0] in topics and not self._has_log(name)}
 
     def promise(self, logs: list[TopicPartition]) -> None:
         """Reserve descriptors for logs that are being created."""

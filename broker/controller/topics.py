@@ -6,7 +6,7 @@ notified of the assignment. Tools of older versions write the same nodes themsel
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from random import Random
 from typing import Final, NamedTuple
@@ -37,6 +37,7 @@ from odradek.broker.registry.interface import (
     Set,
 )
 from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.topic_partition import TopicPartition
 
 BROKER_DEFAULT: Final = -1
 
@@ -76,11 +77,14 @@ class NewPartitions(NamedTuple):
 class TopicMaker:
     """Writes topics and partitions to the metadata store, whose watches notify the controller's machine."""
 
-    def __init__(self, config: BrokerConfig, random: Random) -> None:
-        """`random` draws topic ids and the start of placement. Raises ConfigError for a policy that does not exist."""
+    def __init__(self, config: BrokerConfig, random: Random, has_log: Callable[[TopicPartition], bool]) -> None:
+        """`random` draws topic ids and the start of placement; `has_log` returns whether a log is open on this broker.
+
+        Raises ConfigError for a policy that does not exist.
+        """
         self._config = config
         self._random = random
-        self.budget = DescriptorBudget(config.broker_id)
+        self.budget = DescriptorBudget(config.broker_id, has_log)
         self._judge = load_policy(config, CREATE_TOPIC)
 
     def topic_ids(self, count: int) -> list[bytes]:

@@ -73,14 +73,14 @@ class MetadataCache:
         "topics",
     )
 
-    def __init__(self, cluster_id: str) -> None:
+    def __init__(self, cluster_id: str, own: BrokerMetadata | None = None) -> None:
         self.cluster_id = cluster_id
         self.controller_id = -1
         self.brokers: dict[int, BrokerMetadata] = {}
         self.topics: dict[str, TopicMetadata] = {}
         self.is_initialized = False
         """Whether a controller has sent the state of the cluster since this broker started."""
-        self.own: BrokerMetadata | None = None
+        self.own = own
         """This broker, for responses before a controller has sent the live brokers. A client that receives an empty
         list of brokers may drop those that it has, and then has no broker left to connect to (librdkafka)."""
         self._by_id: dict[bytes, str] = {}

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Final, Protocol
 
 from odradek.broker.registry.interface import Registry, RegistryError, SessionState
@@ -38,10 +38,10 @@ class Member(Protocol):
 class RegistrySession:
     """The sequence of the broker's sessions."""
 
-    def __init__(self, open_session: OpenSession, members: list[Member]) -> None:
-        """`members` are notified in their order. Nothing is opened before `start`."""
+    def __init__(self, open_session: OpenSession) -> None:
+        """Nothing is opened before `start`."""
         self._open = open_session
-        self._members = members
+        self._members: tuple[Member, ...] = ()
         self._registry: Registry | None = None
         self._renewing: asyncio.Task[None] | None = None
         self._closed = False
@@ -56,8 +56,9 @@ class RegistrySession:
         """Open the first session; `begin` notifies the members. Raises RegistryError."""
         return await self._connect()
 
-    async def begin(self) -> None:
-        """Notify the members of the first session. Raises what they raise."""
+    async def begin(self, members: Iterable[Member]) -> None:
+        """Notify the members of this session and of all later ones, in their order. Raises what they raise."""
+        self._members = tuple(members)
         for member in self._members:
             await member.session_begun(self.registry)
 

@@ -22,8 +22,11 @@ OnFrame = Callable[[Connection, memoryview], None]
 class Addresses:
     """All listeners of a broker; they share limits on connections and memory, and each has its own limits as well."""
 
-    def __init__(self, config: BrokerConfig, listen: Callable[..., Listener], clock: Clock) -> None:
-        """No address is bound before `bind`. Raises ConfigError for a listener that is not supported."""
+    def __init__(self, config: BrokerConfig, listen: Callable[..., Listener], clock: Clock, on_frame: OnFrame) -> None:
+        """`on_frame` is called for each request. No address is bound before `bind`.
+
+        Raises ConfigError for a listener that is not supported.
+        """
         for endpoint in config.listeners:
             if endpoint.security_protocol != "PLAINTEXT":
                 raise ConfigError(
@@ -39,7 +42,7 @@ class Addresses:
         """By name, each with its configured host and its bound port."""
         self.endpoints: tuple[Endpoint, ...] = ()
         """The advertised addresses."""
-        self._on_frame: OnFrame
+        self._on_frame = on_frame
 
     @property
     def held_bytes(self) -> int:
@@ -50,9 +53,8 @@ class Addresses:
         """How many connections each listener has."""
         return {name: len(listener.connections) for name, (listener, _, _) in self._listeners.items()}
 
-    async def bind(self, on_frame: OnFrame) -> None:
+    async def bind(self) -> None:
         """Bind the addresses. Raises OSError for an address in use, or not of this machine."""
-        self._on_frame = on_frame
         for endpoint in self._config.listeners:
             await self._open(endpoint)
         self._tell()

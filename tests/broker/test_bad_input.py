@@ -88,7 +88,7 @@ async def still_well(broker: Broker, client: Client) -> None:
     read = await client.fetch("there", 0)
     assert read.error_code == 0
     assert len(read.records) > 0
-    assert broker.held_bytes == 0
+    assert broker.running.held_bytes == 0
 
 
 def requests_of_all_apis(seed: int) -> list[tuple[bytes, bytes, bool]]:
@@ -264,7 +264,7 @@ async def test_half_open_connections_with_large_declared_sizes(server: tuple[Bro
     for each in bad:
         await each.send_bytes(struct.pack(">i", 1_000_000) + b"\0")
     assert (await client.produce("there", batch(b"later"))).error_code == 0
-    assert broker.held_bytes < 50 * 300_000
+    assert broker.running.held_bytes < 50 * 300_000
     for each in bad:
         each.close()
 

@@ -46,7 +46,7 @@ class Cluster:
 
     @property
     def controller(self) -> int:
-        return next(broker_id for broker_id, broker in self.brokers.items() if broker.controller.is_active)
+        return next(broker_id for broker_id, broker in self.brokers.items() if broker.running.controller.is_active)
 
     @property
     def others(self) -> list[int]:
@@ -141,7 +141,8 @@ async def test_other_brokers_leave_requests_for_the_controller_to_it(cluster: Cl
         for request, errors in requests:
             answer = await cluster.clients[broker_id].ask(request)
             assert errors(answer) == {ErrorCode.NOT_CONTROLLER}, answer
-    assert [len(broker.metadata_cache.topics["t"].partitions) for broker in cluster.brokers.values()] == [2, 2, 2]
+    caches = [broker.running.metadata_cache for broker in cluster.brokers.values()]
+    assert [len(cache.topics["t"].partitions) for cache in caches] == [2, 2, 2]
 
 
 async def test_new_partitions_exist_when_the_controller_has_answered(cluster: Cluster) -> None:
@@ -170,8 +171,9 @@ async def test_new_partitions_exist_when_the_controller_has_answered(cluster: Cl
 async def test_a_number_of_partitions_over_the_limit_is_refused(cluster: Cluster, count: int) -> None:
     await cluster.create("t", [1, 2, 3])
     client = cluster.clients[cluster.controller]
-    maker = cluster.brokers[cluster.controller].controller.maker
-    maker.budget = DescriptorBudget(cluster.controller, lambda: (10**6, 10**6))  # more than this process may have
+    maker = cluster.brokers[cluster.controller].running.controller.maker
+    plenty = (10**6, 10**6)  # more than this process may have
+    maker.budget = DescriptorBudget(cluster.controller, lambda name: True, lambda: plenty)
     grown = await client.ask(create_partitions(("t", count, None)))
     assert grown.results[0].error_code == ErrorCode.INVALID_PARTITIONS
     topic = m.CreateTopicsRequest.CreatableTopic(name="u", num_partitions=count, replication_factor=3)

@@ -63,7 +63,7 @@ async def stop(cluster: Cluster, broker_id: int, observer: int) -> None:
     await cluster.brokers[broker_id].stop()
 
     async def live() -> set[int]:
-        return set(cluster.brokers[observer].metadata_cache.brokers)
+        return set(cluster.brokers[observer].running.metadata_cache.brokers)
 
     await eventually_async(live, lambda brokers: broker_id not in brokers)
 

@@ -97,7 +97,7 @@ class Pair:
 
     def port(self, broker_id: int, listener: str = "PLAINTEXT") -> int:
         """The address at which other brokers reach a broker."""
-        found = self.brokers[1].metadata_cache.brokers[broker_id].endpoint(listener)
+        found = self.brokers[1].running.metadata_cache.brokers[broker_id].endpoint(listener)
         assert found is not None
         return found.port
 
@@ -125,7 +125,9 @@ async def running_pair(folder: Path, **overrides: str) -> AsyncIterator[Pair]:
             pair.clients[broker_id] = await Client.connect(broker.port)
             stack.callback(pair.clients[broker_id].close)
         for broker in pair.brokers.values():
-            await eventually_async(lambda broker=broker: len(broker.metadata_cache.brokers), lambda known: known == 2)
+            await eventually_async(
+                lambda broker=broker: len(broker.running.metadata_cache.brokers), lambda known: known == 2
+            )
         yield pair
 
 
@@ -502,9 +504,9 @@ async def test_the_cleaner_applies_changes_at_once(tmp_path: Path) -> None:
         await client.create_topic("t", configs={"cleanup.policy": "compact", "segment.bytes": "1000"})
         for number in range(20):
             assert (await client.produce("t", batch(b"%d" % number * 200))).error_code == ErrorCode.NONE
-        assert broker.cleaner.metrics.passes == 0
+        assert broker.running.cleaner.metrics.passes == 0
         await set_config(client, BROKER, "", ("log.cleaner.min.cleanable.ratio", SET, "0.01"))
-        await eventually_async(lambda: broker.cleaner.metrics.passes, lambda passes: passes > 0)
+        await eventually_async(lambda: broker.running.cleaner.metrics.passes, lambda passes: passes > 0)
         client.close()
 
 

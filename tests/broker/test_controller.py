@@ -16,6 +16,7 @@ import pytest
 from odradek.broker.config.broker_config import BrokerConfig
 from odradek.broker.controller.channel_manager import LiveBroker
 from odradek.broker.controller.controller import Controller, NewPartitions, NewTopic
+from odradek.broker.controller.topics import TopicMaker
 from odradek.broker.metadata.broker_registration import Registration
 from odradek.broker.metadata.cache import MetadataCache
 from odradek.broker.metadata.registry_session import RegistrySession
@@ -90,12 +91,11 @@ class Harness:
         self.metadata_cache, self.brokers = MetadataCache("cluster"), Brokers()
         endpoint = znodes.Endpoint("PLAINTEXT", "127.0.0.1", port, "PLAINTEXT")
         registration = znodes.BrokerRegistration((endpoint,), 1)
-        self.members: list[Any] = []
-        self.session = RegistrySession(ensemble.connect, self.members)
+        self.session = RegistrySession(ensemble.connect)
         self.registration = Registration(broker_id, registration, 0, clock, timers)
         config = BrokerConfig({"broker.id": str(broker_id)})
-        self.controller = Controller(config, self.session, self.metadata_cache, self.brokers, clock, timers, Random(1))
-        self.members.extend([self.registration, self.controller])
+        maker = TopicMaker(config, Random(1), lambda partition: True)
+        self.controller = Controller(config, self.session, self.metadata_cache, self.brokers, maker, clock, timers)
 
     @property
     def registry(self) -> Registry:
@@ -109,7 +109,7 @@ class Harness:
 
     async def start(self) -> None:
         await self.session.start()
-        await self.session.begin()
+        await self.session.begin([self.registration, self.controller])
 
     async def close(self) -> None:
         await self.controller.close()

@@ -129,7 +129,7 @@ async def test_a_topic_that_is_deleted_before_its_log_is_created_stays_away(tmp_
         assert (await create(client, "late", 1)).error_code == 0
         answer = await client.ask(m.DeleteTopicsRequest(topic_names=["late"], timeout_ms=5_000), 5)
         assert answer.responses[0].error_code == 0
-        await eventually_async(lambda: not broker.replica_manager.unmade)
+        await eventually_async(lambda: not broker.running.replica_manager.unmade)
         disk.is_short = False
         assert not [name for name in os.listdir(tmp_path) if name.startswith("late-")]
         assert (await create(client, "late", 1)).error_code == 0
@@ -139,8 +139,7 @@ async def test_a_topic_that_is_deleted_before_its_log_is_created_stays_away(tmp_
 
 def test_pending_logs_count_until_they_exist() -> None:
     there: set[tuple[str, int]] = set()
-    budget = DescriptorBudget(1, lambda: (100, 10))
-    budget.has_log = there.__contains__
+    budget = DescriptorBudget(1, there.__contains__, lambda: (100, 10))
     budget.promise(budget.check("a", {0: (1, 2), 1: (2, 1), 2: (2, 3)}))
     budget.promise(budget.check("b", dict.fromkeys(range(5), (1,))))
     with pytest.raises(KafkaError) as refused:

@@ -290,7 +290,7 @@ class CompactionSimulation(Simulation):
             )
         super()._rest(clients)
         for process in self.processes:
-            given_up = process.broker.cleaner.metrics.uncleanable if process.broker is not None else {}
+            given_up = process.broker.running.cleaner.metrics.uncleanable if process.broker is not None else {}
             # A log on which the disk has failed stays untouched until the broker starts again, as it must.
             if any(given_up.values()) and not process.disk.plan.failed:
                 raise ViolationError(f"L1: broker {process.broker_id} no longer compacts {given_up}")

@@ -233,7 +233,7 @@ class Monitor:
         if broker is None or not process.ready:
             return True
         epoch = self.registered_epoch(broker_id)
-        return epoch is None or epoch > state.mzxid or epoch != broker.broker_epoch
+        return epoch is None or epoch > state.mzxid or epoch != broker.running.broker_epoch
 
     # ---- looking
 

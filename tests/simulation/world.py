@@ -203,7 +203,7 @@ class Simulation:
             if broker is None:
                 parts.append(f"{process.name} down ({process.refused})")
                 continue
-            controller = " controller" if process.ready and broker.controller.is_active else ""
+            controller = " controller" if process.ready and broker.running.controller.is_active else ""
             replica_manager = [
                 f"{replica.topic}-{replica.partition} {replica.machine.role.value} e{replica.machine.leader_epoch} "
                 f"hw{replica.machine.high_watermark} leo{replica.log.end_offset} isr{sorted(replica.machine.isr)}"
@@ -221,9 +221,9 @@ class Simulation:
             while not made:
                 for process in self.processes:
                     broker = process.broker
-                    if broker is not None and process.ready and broker.controller.is_active:
+                    if broker is not None and process.ready and broker.running.controller.is_active:
                         with contextlib.suppress(KafkaError):
-                            made.extend(await broker.controller.create_topics([self._topic()]))
+                            made.extend(await broker.running.controller.create_topics([self._topic()]))
                 await asyncio.sleep(0.05)
 
         self._spawn(create())
@@ -434,9 +434,11 @@ class Simulation:
     def _move(self) -> None:
         for process in self.processes:
             broker = process.broker
-            if broker is not None and process.ready and broker.controller.is_active and not process.owner.paused:
+            if broker is None or not process.ready or process.owner.paused:
+                continue
+            if broker.running.controller.is_active:
                 self._note("move", process)
-                self._spawn(_quietly(broker.controller.elect_leaders(False, None)))
+                self._spawn(_quietly(broker.running.controller.elect_leaders(False, None)))
 
     def note(self, text: str) -> None:
         self.result.faults[text.split(" ")[0]] += 1
