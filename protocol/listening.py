@@ -4,8 +4,9 @@ A listener limits the size of a frame, the number of connections in all and for 
 pending answers of one connection, and the bytes held for one connection and for all. From a connection that reads
 slowly the listener does not read until it catches up; other connections are unaffected. While all connections together
 exceed their limit, the listener reads from a connection as long as that one holds less than its fair share, so that
-many connections that hold much memory do not shut out those that need little. The total then stays below twice the
-limit, plus one large request for each connection whose large request is still incomplete or unanswered.
+many connections that hold much memory do not shut out those that need little. One request may exceed the limit
+(`memory_pool.py`), so that incomplete requests that wait for each other's memory do not all wait. The total then stays
+below twice the limit, plus one large request for each connection whose large request is still incomplete or unanswered.
 
 Connections over max.connections wait in the backlog until others end; connections over max.connections.per.ip are
 closed at once, as in Kafka (SocketServer's ConnectionQuotas). Clients never shut out the brokers' own connections:
@@ -18,11 +19,11 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-from collections import deque
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from odradek.protocol.accepting import Acceptor
+from odradek.protocol.memory_pool import MemoryPool
 from odradek.protocol.net import Connection, FrameHandler
 
 RECEIVE_BUFFER_BYTES: Final = 256 * 1024
@@ -140,12 +141,10 @@ class ConnectionQuotas:
     __slots__ = (
         "by_address",
         "count",
-        "held_bytes",
         "listeners",
+        "memory",
         "rate",
-        "resuming",
         "turn",
-        "waiting_for_memory",
     )
 
     def __init__(self) -> None:
@@ -153,10 +152,8 @@ class ConnectionQuotas:
         self.count = 0
         self.rate = Rate()
         self.by_address: dict[str, int] = {}
-        self.held_bytes = 0
+        self.memory = MemoryPool()
         self.listeners: list[Listener] = []
-        self.resuming = False
-        self.waiting_for_memory: deque[Connection] = deque()
 
     def longest_idle(self) -> Connection | None:
         """The connection that was idle for longest, outside of protected listeners."""
@@ -336,26 +333,20 @@ class Listener:
 
     def hold(self, count: int) -> None:
         """Add `count` to the bytes (fewer, when negative) that are held in memory for connections."""
-        connection_quotas = self.connection_quotas
-        connection_quotas.held_bytes += count
-        if count < 0 and connection_quotas.waiting_for_memory and not connection_quotas.resuming:
-            connection_quotas.resuming = True
-            while connection_quotas.waiting_for_memory and connection_quotas.held_bytes < self.limits.total_bytes:
-                connection_quotas.waiting_for_memory.popleft().resume()
-            connection_quotas.resuming = False
+        self.connection_quotas.memory.hold(count, self.limits.total_bytes)
 
     @property
     def share_bytes(self) -> int:
         """The limit of one connection: the whole one, or its fair share when all hold too much."""
         limits, connection_quotas = self.limits, self.connection_quotas
-        if connection_quotas.held_bytes <= limits.total_bytes:
+        if connection_quotas.memory.held_bytes <= limits.total_bytes:
             return limits.queued_bytes
         return min(limits.queued_bytes, limits.total_bytes // max(1, connection_quotas.count))
 
     @property
     def held_bytes(self) -> int:
         """Bytes in memory for the connections of all listeners: incomplete requests and answers that wait."""
-        return self.connection_quotas.held_bytes
+        return self.connection_quotas.memory.held_bytes
 
     def _close_idle(self) -> None:
         loop = asyncio.get_running_loop()

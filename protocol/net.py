@@ -15,7 +15,8 @@ one read leave in one system call, and a range of a file leaves through sendfile
 that the socket does not take wait in a queue of the connection until the socket is writable. An encrypted connection
 (TLS has to process the bytes) sends the same queue through its transport.
 
-The listener (`listening.py`) decides which clients may connect, and how much all connections may hold together.
+`receive.py` has the incomplete request, `in_flight.py` the requests without a response, `outbox.py` the send queue. The
+listener (`listening.py`) decides which clients may connect, and how much all connections may hold together.
 """
 
 from __future__ import annotations
@@ -24,63 +25,82 @@ import asyncio
 import errno
 import os
 import socket
-import struct
-from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, cast
 
 from odradek.protocol.framing import what_it_looks_like
-from odradek.protocol.outbox import Outbox, Part, memory_bytes
+from odradek.protocol.in_flight import Exchange, InFlightRequests
+from odradek.protocol.outbox import Outbox, Part
+from odradek.protocol.receive import NetworkReceive, read_size
 
 if TYPE_CHECKING:
     from odradek.protocol.listening import Listener
 
-read_size: Final = struct.Struct(">i").unpack_from
-FIRST_FRAME_BUFFER_BYTES: Final = 256 * 1024
 LARGE_REQUEST_BYTES: Final = 256 * 1024
-LONGEST_WAIT_FOR_MEMORY_S: Final = 30.0
 ANSWERS_AT_ONCE: Final = 64
 FRAMES_IN_A_TURN: Final = 64
 """Requests of one connection that are handled before others have their turn."""
 PEER_IS_GONE: Final = frozenset({errno.EPIPE, errno.ECONNRESET, errno.EBADF, errno.ENOTCONN})
 
 
-class Exchange:
-    """A request with a pending answer. `answer` is None until the answer is there; it then leaves in its turn."""
-
-    __slots__ = ("answer", "connection")
-
-    def __init__(self, connection: Connection) -> None:
-        self.connection = connection
-        self.answer: Sequence[Part] | None = None
-
-
 FrameHandler = Callable[["Connection", memoryview], None]
 """Takes a connection and one frame without its size; the view is valid only until it returns."""
+
+
+class WritableWatch:
+    """Calls back while a socket is writable, through a second descriptor of it.
+
+    The event loop does not watch the descriptor of a transport for other code.
+    """
+
+    __slots__ = ("_descriptor", "_loop", "_watching")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._descriptor = -1
+        self._watching = False
+
+    def start(self, sock: socket.socket, callback: Callable[[], None]) -> None:
+        """Call `callback` whenever the socket is writable. Raises OSError."""
+        if self._descriptor < 0:
+            self._descriptor = os.dup(sock.fileno())
+        self._watching = True
+        self._loop.add_writer(self._descriptor, callback)
+
+    def stop(self) -> None:
+        """Call back no more; `start` may follow."""
+        self._watching = False
+        self._loop.remove_writer(self._descriptor)
+
+    def close(self) -> None:
+        """Stop, and close the descriptor."""
+        if self._descriptor >= 0:
+            if self._watching:
+                self.stop()
+            os.close(self._descriptor)
+            self._descriptor = -1
 
 
 class Connection(asyncio.BufferedProtocol):
     """One accepted connection."""
 
     __slots__ = (
-        "_backlog",
         "_corked",
-        "_frame",
-        "_frame_need",
-        "_have",
         "_heavy",
-        "_kept",
+        "_in_flight",
         "_listener",
         "_loop",
+        "_memory",
         "_most",
         "_on_frame",
         "_out",
         "_paused",
         "_queued",
+        "_receive",
         "_transport",
         "_turn",
         "_waits_for_memory",
-        "_writer",
+        "_watch",
         "_writing",
         "address",
         "closed",
@@ -96,22 +116,20 @@ class Connection(asyncio.BufferedProtocol):
         self._turn = listener.connection_quotas.turn
         self._on_frame = listener.on_frame
         self._most = listener.limits.frame_bytes
+        self._memory = listener.connection_quotas.memory
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
-        self._writer = -1  # a second descriptor of the socket, to wait on until it is writable
-        self._frame: bytearray | None = None  # a frame that has arrived in part, its size included
-        self._frame_need = 0
-        self._have = 0
-        self._backlog: bytes = b""  # frames that arrived while the connection was paused
+        self._receive = NetworkReceive(listener.hold)
+        self._in_flight = InFlightRequests(listener.hold)
         self._out = Outbox()
+        self._watch = WritableWatch(self._loop)
         self._queued = 0
-        self._kept = 0  # bytes of answers that wait for earlier ones
         self._heavy = 0  # bytes of a large request that is not answered yet
         self._corked = False
         self._writing = False
         self._paused = False
         self._waits_for_memory = False
-        self.owed: deque[Exchange] = deque()
+        self.owed = self._in_flight.queue
         self.address = address
         self.peer = f"{address}:{port}"
         self.socket: socket.socket | None = None
@@ -135,7 +153,18 @@ class Connection(asyncio.BufferedProtocol):
         """A description of the pending work of the connection; empty when there is none."""
         if self._out.parts:
             return "it does not take its answers"
-        return f"it sent {self._have} bytes of a request of {self._frame_need}" if self._frame is not None else ""
+        received = self._receive
+        return f"it sent {received.have} bytes of a request of {received.need}" if received.buffer is not None else ""
+
+    @property
+    def has_incomplete_request(self) -> bool:
+        """Whether a part of a request has arrived, and its rest has not."""
+        return self._receive.buffer is not None
+
+    @property
+    def holds_request(self) -> bool:
+        """Whether the connection holds memory for a request: an incomplete one, or a large one without its answer."""
+        return self._receive.buffer is not None or self._heavy > 0
 
     # ---- life
 
@@ -147,22 +176,12 @@ class Connection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self.closed = True
         self.socket = None
-        if self._writer >= 0:
-            if self._writing:
-                self._loop.remove_writer(self._writer)
-            os.close(self._writer)
-            self._writer = -1
-        held = self._queued + self._kept + self._heavy + len(self._frame or b"") + len(self._backlog)
-        self._queued = self._kept = self._heavy = 0
-        self._frame = None
-        self._backlog = b""
+        self._watch.close()
+        held = self._queued + self._heavy + self._receive.clear() + self._in_flight.clear()
+        self._queued = self._heavy = 0
         self._out.parts.clear()
-        self.owed.clear()
         self._listener.hold(-held)
         self._listener.forget(self)
-
-    def eof_received(self) -> bool:
-        return False
 
     def close(self) -> None:
         """Close the connection now; pending answers are not sent."""
@@ -179,27 +198,23 @@ class Connection(asyncio.BufferedProtocol):
 
     def get_buffer(self, sizehint: int) -> memoryview:
         # This method must not stop the reading: libuv is in the middle of it and would call a removed callback.
-        frame = self._frame
-        if frame is None:
-            return self._listener.receive_view
-        if self._have == len(frame):
-            self._grow(frame)
-        return memoryview(self._frame)[self._have :]  # type: ignore[arg-type]
+        incomplete = self._receive.buffer
+        return self._listener.receive_view if incomplete is None else self._receive.room(incomplete)
 
     def buffer_updated(self, nbytes: int) -> None:
         self.last_active_s = self._loop.time()
-        turn = self._turn
+        turn, receive = self._turn, self._receive
         self._corked = turn.reading = True
         try:
-            if self._frame is None:
+            if receive.buffer is None:
                 self._cut(self._listener.receive_view, nbytes)
             else:
-                self._have += nbytes
-                self._go_on_with_frame()
+                receive.have += nbytes
+                self._go_on_with_frame(receive, receive.buffer)
         finally:
             self._corked = turn.reading = False
-        if self._frame is not None:
-            self._check_memory()
+        if receive.buffer is not None:
+            self._check_memory(receive.buffer)
         if self._out.parts and not self._writing:
             self._flush()
         if turn.waiting:
@@ -213,7 +228,7 @@ class Connection(asyncio.BufferedProtocol):
                 if not self._paused:  # it continues after the other connections had their turn
                     self._pause()
                     self._loop.call_soon(self._resume_if_caught_up)
-                self._keep_backlog(view[position:end])
+                self._receive.keep_backlog(view[position:end])
                 return
             left -= 1
             (size,) = read_size(view, position)
@@ -227,46 +242,28 @@ class Connection(asyncio.BufferedProtocol):
             on_frame(self, view[start:position])
         if position < end and not self.closed:
             if self._paused:
-                self._keep_backlog(view[position:end])
+                self._receive.keep_backlog(view[position:end])
             else:
-                self._begin_frame(view[position:end])
+                self._receive.begin(view[position:end])
 
-    def _begin_frame(self, part: memoryview) -> None:
-        """Keep the beginning of a frame in a buffer of its own."""
-        have = len(part)
-        need = 4 + read_size(part)[0] if have >= 4 else 4
-        frame = bytearray(max(have, min(need, FIRST_FRAME_BUFFER_BYTES)))
-        frame[:have] = part
-        self._frame, self._have, self._frame_need = frame, have, need
-        self._listener.hold(len(frame))
-
-    def _go_on_with_frame(self) -> None:
-        frame = cast("bytearray", self._frame)
-        if self._have < self._frame_need:
+    def _go_on_with_frame(self, receive: NetworkReceive, frame: bytearray) -> None:
+        if receive.have < receive.need:
             return
-        if self._frame_need == 4:
+        if receive.need == 4:
             (size,) = read_size(frame)
             if not 0 <= size <= self._most:
                 self._refuse_size(size)
                 return
-            self._frame_need = 4 + size
+            receive.need = 4 + size
             if size:
                 return
-        self._frame = None
-        self._on_frame(self, memoryview(frame)[4 : self._frame_need])
-        if self.owed and self._frame_need > LARGE_REQUEST_BYTES and not self.closed:
+        receive.buffer = None
+        self._on_frame(self, memoryview(frame)[4 : receive.need])
+        if self.owed and receive.need > LARGE_REQUEST_BYTES and not self.closed:
             self._heavy = len(frame)  # a handler that keeps the request for later keeps about as much
             self._pause()
         else:
             self._listener.hold(-len(frame))
-
-    def _grow(self, frame: bytearray) -> None:
-        """Make room for more of a frame: double the received bytes, up to the frame's end."""
-        room = min(self._frame_need, max(FIRST_FRAME_BUFFER_BYTES, 2 * len(frame)))
-        larger = bytearray(room)
-        larger[: self._have] = memoryview(frame)[: self._have]
-        self._frame = larger
-        self._listener.hold(room - len(frame))
 
     def _refuse_size(self, size: int) -> None:
         why = what_it_looks_like(size, tls=self._listener.tls is not None)
@@ -275,22 +272,18 @@ class Connection(asyncio.BufferedProtocol):
 
     # ---- backpressure
 
-    def _check_memory(self) -> None:
+    def _check_memory(self, frame: bytearray) -> None:
         """Stop reading an incomplete request while all connections hold too much, unless the request is small."""
-        listener, frame = self._listener, self._frame
-        connection_quotas = listener.connection_quotas
-        if connection_quotas.held_bytes <= listener.limits.total_bytes or self._paused:
+        listener, memory = self._listener, self._memory
+        if memory.held_bytes <= listener.limits.total_bytes or self._paused:
             return
-        if frame is None or len(frame) <= listener.share_bytes:
+        if len(frame) <= listener.share_bytes or memory.exempts(self):
             return
-        waiting = connection_quotas.waiting_for_memory
-        if waiting and self._loop.time() - waiting[0].last_active_s > LONGEST_WAIT_FOR_MEMORY_S:
-            waiting.popleft().refuse("memory", f"it waited for memory over {LONGEST_WAIT_FOR_MEMORY_S:g} s")
-        waiting.append(self)
+        memory.wait(self, self._loop.time())
         self._waits_for_memory = True
         listener.report(
             "memory",
-            f"reading from {self.name} waits: {connection_quotas.held_bytes} bytes are held (queued.max.request.bytes)",
+            f"reading from {self.name} waits: {memory.held_bytes} bytes are held (queued.max.request.bytes)",
         )
         self._pause()
 
@@ -299,30 +292,27 @@ class Connection(asyncio.BufferedProtocol):
             self._paused = True
             self._transport.pause_reading()
 
-    def _keep_backlog(self, view: memoryview) -> None:
-        self._backlog = bytes(view)
-        self._listener.hold(len(view))
-
     def _pause_if_behind(self) -> None:
         listener = self._listener
-        if len(self.owed) >= listener.limits.owed_answers or self._queued + self._kept > listener.share_bytes:
+        waiting_bytes = self._queued + self._in_flight.kept_bytes
+        if len(self.owed) >= listener.limits.owed_answers or waiting_bytes > listener.share_bytes:
             self._pause()
 
     def _resume_if_caught_up(self) -> None:
         listener = self._listener
         if self._heavy or self._waits_for_memory or len(self.owed) > listener.limits.owed_answers // 2:
             return
-        if self._queued + self._kept <= listener.share_bytes // 2:
+        if self._queued + self._in_flight.kept_bytes <= listener.share_bytes // 2:
             self.resume()
 
     def resume(self) -> None:
         """Read from this connection again, beginning with the bytes that have arrived before."""
         if not self._paused or self.closed or self._transport is None:
             return
+        if self._waits_for_memory:
+            self.last_active_s = self._loop.time()  # the listener did not read, so the client was not idle
         self._paused = self._waits_for_memory = False
-        backlog, self._backlog = self._backlog, b""
-        if backlog:
-            self._listener.hold(-len(backlog))
+        if backlog := self._receive.take_backlog():
             corked, self._corked = self._corked, True
             self._cut(memoryview(bytearray(backlog)), len(backlog))
             self._corked = corked
@@ -348,9 +338,13 @@ class Connection(asyncio.BufferedProtocol):
         exchange.answer = parts
         owed = self.owed
         if owed and owed[0] is exchange:
-            self._send_in_turn()
+            self._in_flight.take_ready(self._out.parts)
+            if self._heavy and not owed:
+                heavy, self._heavy = self._heavy, 0
+                self._listener.hold(-heavy)
         elif exchange in owed:
-            self._keep_answer(parts)
+            self._in_flight.keep(parts)
+            self._pause_if_behind()
             return
         if self._writing:
             self._count_queued()
@@ -368,7 +362,8 @@ class Connection(asyncio.BufferedProtocol):
         if self.owed:
             exchange.answer = parts
             self.owed.append(exchange)
-            self._keep_answer(parts)
+            self._in_flight.keep(parts)
+            self._pause_if_behind()
             return
         out = self._out.parts
         out.extend(parts)
@@ -378,37 +373,20 @@ class Connection(asyncio.BufferedProtocol):
         elif not self._corked or len(out) > ANSWERS_AT_ONCE:
             self._flush()
 
-    def _send_in_turn(self) -> None:
-        """Send the answer at the head of the queue, and the answers that waited only for it."""
-        owed, out = self.owed, self._out.parts
-        out.extend(owed.popleft().answer or ())
-        kept = self._kept
-        while owed and (ready := owed[0].answer) is not None:
-            owed.popleft()
-            out.extend(ready)
-            self._kept -= memory_bytes(ready)
-        if kept != self._kept:
-            self._listener.hold(self._kept - kept)
-        if self._heavy and not owed:
-            heavy, self._heavy = self._heavy, 0
-            self._listener.hold(-heavy)
-
-    def _keep_answer(self, parts: Sequence[Part]) -> None:
-        """Keep an answer until the earlier ones have been sent."""
-        size = memory_bytes(parts)
-        self._kept += size
-        self._listener.hold(size)
-        self._pause_if_behind()
-
     def _flush(self) -> None:
         sock = self.socket
         try:
             if sock is None:
                 self._flush_transport()
             elif not self._out.flush(sock):
-                self._wait_writable(sock)
+                if not self._writing:
+                    self._watch.start(sock, self._writable)
+                    self._writing = True
+                self._count_queued()
+                self._pause_if_behind()
             elif self._writing:
-                self._stop_waiting()
+                self._watch.stop()
+                self._writing = False
         except OSError as error:
             if error.errno not in PEER_IS_GONE:
                 self._listener.report("write failed", f"writing to {self.peer} failed: {error}")
@@ -431,15 +409,6 @@ class Connection(asyncio.BufferedProtocol):
         self._count_queued()
         self._resume_if_caught_up()
 
-    def _wait_writable(self, sock: socket.socket) -> None:
-        if not self._writing:
-            if self._writer < 0:  # the event loop does not watch a transport's own descriptor for other code
-                self._writer = os.dup(sock.fileno())
-            self._writing = True
-            self._loop.add_writer(self._writer, self._writable)
-        self._count_queued()
-        self._pause_if_behind()
-
     def _writable(self) -> None:
         self._flush()
         if not self.closed:
@@ -447,10 +416,6 @@ class Connection(asyncio.BufferedProtocol):
             self._count_queued()
             if self._paused:
                 self._resume_if_caught_up()
-
-    def _stop_waiting(self) -> None:
-        self._writing = False
-        self._loop.remove_writer(self._writer)
 
     def _count_queued(self) -> None:
         """Update the count of queued bytes; ranges of files take no memory and do not count."""

@@ -118,7 +118,6 @@ TOO_LARGE: dict[str, tuple[int, int]] = {
     "broker.transaction.coordinator.TransactionCoordinator": (34, 6),
     "broker.transaction.state.transaction.Transaction": (31, 2),
     "cluster_process.ClusterProcess": (33, 6),
-    "protocol.net.Connection": (35, 3),
     "storage.directory.Directory": (41, 3),
     "storage.log.Log": (41, 5),
     "storage.segment.Segment": (37, 5),

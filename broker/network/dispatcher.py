@@ -22,7 +22,8 @@ from odradek.broker.metrics.broker_metrics import ApiMetrics
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode, ProtocolError
 from odradek.protocol.framing import read_request_header
-from odradek.protocol.net import Connection, Exchange
+from odradek.protocol.in_flight import Exchange
+from odradek.protocol.net import Connection
 from odradek.protocol.outbox import Part
 
 log = logging.getLogger(__name__)

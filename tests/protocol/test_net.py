@@ -13,8 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from odradek.protocol import memory_pool
+from odradek.protocol.in_flight import Exchange
 from odradek.protocol.listening import Limits, Listener
-from odradek.protocol.net import Connection, Exchange
+from odradek.protocol.net import Connection
 
 Handler = Callable[[Connection, memoryview], None]
 
@@ -377,3 +379,72 @@ async def test_memory_of_all_connections_is_bounded_and_released() -> None:
             writer.write(framed(data)[800_000:])
         for reader, _ in writers[:3]:
             assert await read_frame(reader) == data
+
+
+async def test_one_request_is_read_although_the_memory_limit_is_exceeded() -> None:
+    """As Kafka's MemoryPool grants a whole request while one byte is free: a request larger than the limit proceeds."""
+    async with Server(echo, total_bytes=1000) as server:
+        data = random.Random(1).randbytes(900_000)
+        reader, writer = await server.connect()
+        writer.write(framed(data))
+        assert await read_frame(reader) == data
+        assert not server.reports
+        writer.close()
+
+
+async def test_incomplete_requests_that_hold_all_memory_proceed_one_after_the_other() -> None:
+    """Each waits for memory that only the others can release, so one of them has to exceed the limit."""
+    async with Server(echo, total_bytes=1000) as server:
+        data = random.Random(1).randbytes(900_000)
+        clients = []
+        for number in range(4):
+            reader, writer = await server.connect()
+            writer.write(framed(data)[:500_000])
+            clients.append((reader, writer))
+            if number == 0:
+                await server.until(lambda: server.listener.held_bytes >= 500_000)
+            else:
+                await server.until(lambda number=number: len(server.reports) == number)
+        assert [kind for kind, _ in server.reports] == ["memory"] * 3
+        for _, writer in reversed(clients):
+            writer.write(framed(data)[500_000:])
+        for reader, _ in clients:
+            assert await read_frame(reader) == data
+        for _, writer in clients:
+            writer.close()
+
+
+async def test_the_request_that_waited_longest_proceeds_when_the_client_before_it_disconnects() -> None:
+    async with Server(echo, total_bytes=1000) as server:
+        data = random.Random(1).randbytes(900_000)
+        clients = []
+        for number in range(3):
+            reader, writer = await server.connect()
+            writer.write(framed(data)[:500_000])
+            clients.append((reader, writer))
+            await server.until(lambda number=number: len(server.reports) == number)
+            await server.until(lambda number=number: server.listener.held_bytes > number * 200_000)
+        clients[0][1].close()
+        clients[1][1].write(framed(data)[500_000:])
+        assert await read_frame(clients[1][0]) == data
+        for _, writer in clients[1:]:
+            writer.close()
+
+
+async def test_a_client_that_stops_sending_does_not_keep_others_waiting_for_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(memory_pool, "LONGEST_WAIT_FOR_MEMORY_S", -1.0)
+    async with Server(echo, total_bytes=1000) as server:
+        data = random.Random(1).randbytes(900_000)
+        stalled, stalled_writer = await server.connect()
+        stalled_writer.write(framed(data)[:500_000])
+        await server.until(lambda: server.listener.held_bytes >= 500_000)
+        reader, writer = await server.connect()
+        writer.write(framed(data))
+        assert await read_frame(reader) == data
+        with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
+            await read_frame(stalled)
+        assert any("sent nothing" in text for _, text in server.reports)
+        for each in (writer, stalled_writer):
+            each.close()
