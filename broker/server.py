@@ -34,6 +34,7 @@ from odradek.broker.runtime.request_tasks import RequestTasks
 from odradek.broker.runtime.stop_signals import stop_signals
 from odradek.broker.runtime.timers import LoopTimers
 from odradek.protocol.compression import load_libraries
+from odradek.protocol.extensions import missing_extensions
 from odradek.storage.descriptors import RESERVE
 
 __all__ = ["Broker", "Environment", "run"]
@@ -175,6 +176,7 @@ async def _serve(config: BrokerConfig, on_ready: OnReady, data: str, metrics: tu
     broker.on_failure = stop.set
     await broker.start()
     warn_of_low_open_file_limit()  # after the start: a start that fails logs only its reason
+    _warn_of_missing_extensions()
     loading = loop.run_in_executor(None, load_libraries)  # while file descriptors are free
     close_metrics = _serve_metrics(broker, metrics)
     # Objects that exist now live as long as the broker, so the garbage collector need not scan them again.
@@ -189,6 +191,12 @@ async def _serve(config: BrokerConfig, on_ready: OnReady, data: str, metrics: tu
     await broker.stop()
     log.info("stopped")
     return 0 if broker.failure is None else 1
+
+
+def _warn_of_missing_extensions() -> None:
+    if missing := missing_extensions():
+        modules, works = ",".join(missing), ",".join(missing.values())
+        log.warning("C extensions missing, using pure Python modules=%s slow=%s", modules, works)
 
 
 def _serve_metrics(broker: Broker, address: tuple[str, int] | None) -> Callable[[], None]:

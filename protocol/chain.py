@@ -180,7 +180,7 @@ def scan_in_python(
 
 try:
     from odradek.protocol import _chain
-except ImportError:  # installed without a compiler
-    scan = scan_in_python
-else:
+
     scan = _chain.scan
+except (ImportError, AttributeError):  # installed without a compiler, or built from older sources
+    scan = scan_in_python

@@ -295,7 +295,7 @@ def _read_record(buffer: Buffer, position: int, end: int) -> tuple[int, int, byt
 
 try:
     from odradek.protocol import _legacy
-except ImportError:  # installed without a compiler
-    survey, up_convert, down_convert = survey_in_python, up_convert_in_python, down_convert_in_python
-else:
+
     survey, up_convert, down_convert = _legacy.survey, _legacy.up_convert, _legacy.down_convert
+except (ImportError, AttributeError):  # installed without a compiler, or built from older sources
+    survey, up_convert, down_convert = survey_in_python, up_convert_in_python, down_convert_in_python

@@ -88,6 +88,7 @@ class Connection(asyncio.BufferedProtocol):
         "_corked",
         "_heavy",
         "_in_flight",
+        "_incomplete",
         "_listener",
         "_loop",
         "_memory",
@@ -120,6 +121,7 @@ class Connection(asyncio.BufferedProtocol):
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._receive = NetworkReceive(listener.hold)
+        self._incomplete: NetworkReceive | None = None  # `_receive`, while it has an incomplete request
         self._in_flight = InFlightRequests(listener.hold)
         self._out = Outbox()
         self._watch = WritableWatch(self._loop)
@@ -153,18 +155,18 @@ class Connection(asyncio.BufferedProtocol):
         """A description of the pending work of the connection; empty when there is none."""
         if self._out.parts:
             return "it does not take its answers"
-        received = self._receive
-        return f"it sent {received.have} bytes of a request of {received.need}" if received.buffer is not None else ""
+        request = self._incomplete
+        return f"it sent {request.have} bytes of a request of {request.need}" if request is not None else ""
 
     @property
     def has_incomplete_request(self) -> bool:
         """Whether a part of a request has arrived, and its rest has not."""
-        return self._receive.buffer is not None
+        return self._incomplete is not None
 
     @property
     def holds_request(self) -> bool:
         """Whether the connection holds memory for a request: an incomplete one, or a large one without its answer."""
-        return self._receive.buffer is not None or self._heavy > 0
+        return self._incomplete is not None or self._heavy > 0
 
     # ---- life
 
@@ -179,6 +181,7 @@ class Connection(asyncio.BufferedProtocol):
         self._watch.close()
         held = self._queued + self._heavy + self._receive.clear() + self._in_flight.clear()
         self._queued = self._heavy = 0
+        self._incomplete = None
         self._out.parts.clear()
         self._listener.hold(-held)
         self._listener.forget(self)
@@ -198,23 +201,23 @@ class Connection(asyncio.BufferedProtocol):
 
     def get_buffer(self, sizehint: int) -> memoryview:
         # This method must not stop the reading: libuv is in the middle of it and would call a removed callback.
-        incomplete = self._receive.buffer
-        return self._listener.receive_view if incomplete is None else self._receive.room(incomplete)
+        incomplete = self._incomplete
+        return self._listener.receive_view if incomplete is None else incomplete.room()
 
     def buffer_updated(self, nbytes: int) -> None:
         self.last_active_s = self._loop.time()
-        turn, receive = self._turn, self._receive
+        turn = self._turn
         self._corked = turn.reading = True
         try:
-            if receive.buffer is None:
+            if self._incomplete is None:
                 self._cut(self._listener.receive_view, nbytes)
             else:
-                receive.have += nbytes
-                self._go_on_with_frame(receive, receive.buffer)
+                self._incomplete.have += nbytes
+                self._go_on_with_frame(self._incomplete)
         finally:
             self._corked = turn.reading = False
-        if receive.buffer is not None:
-            self._check_memory(receive.buffer)
+        if self._incomplete is not None:
+            self._check_memory(self._incomplete)
         if self._out.parts and not self._writing:
             self._flush()
         if turn.waiting:
@@ -244,20 +247,22 @@ class Connection(asyncio.BufferedProtocol):
             if self._paused:
                 self._receive.keep_backlog(view[position:end])
             else:
+                self._incomplete = self._receive
                 self._receive.begin(view[position:end])
 
-    def _go_on_with_frame(self, receive: NetworkReceive, frame: bytearray) -> None:
+    def _go_on_with_frame(self, receive: NetworkReceive) -> None:
         if receive.have < receive.need:
             return
         if receive.need == 4:
-            (size,) = read_size(frame)
+            (size,) = read_size(receive.buffer)
             if not 0 <= size <= self._most:
                 self._refuse_size(size)
                 return
             receive.need = 4 + size
             if size:
                 return
-        receive.buffer = None
+        frame = receive.take()
+        self._incomplete = None
         self._on_frame(self, memoryview(frame)[4 : receive.need])
         if self.owed and receive.need > LARGE_REQUEST_BYTES and not self.closed:
             self._heavy = len(frame)  # a handler that keeps the request for later keeps about as much
@@ -272,12 +277,12 @@ class Connection(asyncio.BufferedProtocol):
 
     # ---- backpressure
 
-    def _check_memory(self, frame: bytearray) -> None:
+    def _check_memory(self, receive: NetworkReceive) -> None:
         """Stop reading an incomplete request while all connections hold too much, unless the request is small."""
         listener, memory = self._listener, self._memory
         if memory.held_bytes <= listener.limits.total_bytes or self._paused:
             return
-        if len(frame) <= listener.share_bytes or memory.exempts(self):
+        if len(receive.buffer) <= listener.share_bytes or memory.exempts(self):
             return
         memory.wait(self, self._loop.time())
         self._waits_for_memory = True

@@ -187,7 +187,7 @@ def _check_bounds(buffer: Buffer, start: int, end: int) -> None:
 OffsetMap: type[OffsetMapInPython] | type[_offset_map.OffsetMap]
 try:
     from odradek.protocol import _offset_map
-except ImportError:  # installed without a compiler
-    OffsetMap = OffsetMapInPython
-else:
+
     OffsetMap = _offset_map.OffsetMap
+except (ImportError, AttributeError):  # installed without a compiler, or built from older sources
+    OffsetMap = OffsetMapInPython

@@ -18,7 +18,7 @@ FIRST_FRAME_BUFFER_BYTES: Final = 256 * 1024
 class NetworkReceive:
     """The bytes of one connection that wait for more, or for their turn.
 
-    `buffer` has the incomplete request with its size, None where there is none: `have` bytes of `need`.
+    `buffer` has the incomplete request with its size: `have` bytes of `need`. It is empty where there is none.
     """
 
     __slots__ = ("_backlog", "_hold", "buffer", "have", "need")
@@ -27,7 +27,7 @@ class NetworkReceive:
         """`hold` counts bytes that are held in memory; a negative number releases them."""
         self._hold = hold
         self._backlog: bytes = b""
-        self.buffer: bytearray | None = None
+        self.buffer = bytearray()
         self.have = 0
         self.need = 0
 
@@ -40,20 +40,24 @@ class NetworkReceive:
         self.buffer, self.have, self.need = buffer, have, need
         self._hold(len(buffer))
 
-    def room(self, buffer: bytearray) -> memoryview:
-        """The part of `buffer` that the next bytes are read into; a full buffer becomes larger first."""
-        if self.have == len(buffer):
-            buffer = self._grow(buffer)
-        return memoryview(buffer)[self.have :]
+    def room(self) -> memoryview:
+        """The part of the buffer that the next bytes are read into; a full buffer becomes larger first."""
+        if self.have == len(self.buffer):
+            self._grow(self.buffer)
+        return memoryview(self.buffer)[self.have :]
 
-    def _grow(self, buffer: bytearray) -> bytearray:
+    def _grow(self, buffer: bytearray) -> None:
         """Double the received bytes, up to the end of the request."""
         size = min(self.need, max(FIRST_FRAME_BUFFER_BYTES, 2 * len(buffer)))
         larger = bytearray(size)
         larger[: self.have] = memoryview(buffer)[: self.have]
         self.buffer = larger
         self._hold(size - len(buffer))
-        return larger
+
+    def take(self) -> bytearray:
+        """Return the buffer of the complete request, whose bytes the caller releases."""
+        buffer, self.buffer = self.buffer, bytearray()
+        return buffer
 
     def keep_backlog(self, view: memoryview) -> None:
         """Keep a copy of bytes until the connection accepts requests again."""
@@ -69,7 +73,7 @@ class NetworkReceive:
 
     def clear(self) -> int:
         """Drop everything at the end of the connection; returns how many bytes the caller has to release."""
-        held = len(self.buffer or b"") + len(self._backlog)
-        self.buffer = None
+        held = len(self.buffer) + len(self._backlog)
+        self.buffer = bytearray()
         self._backlog = b""
         return held

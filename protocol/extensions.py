@@ -1,0 +1,19 @@
+"""C extensions: finds those that this installation lacks, where the pure-Python fallbacks run.
+
+An installation without a compiler has no extension. One that was built from older sources may lack functions. The
+results are equal in both cases, but the work of each record is many times slower.
+"""
+
+from __future__ import annotations
+
+from odradek.protocol import chain, legacy_walks, offset_map
+
+
+def missing_extensions() -> dict[str, str]:
+    """The extensions that are not in use: name -> the work that runs in Python instead."""
+    fallbacks = (
+        ("_chain", "produce", chain.scan is chain.scan_in_python),
+        ("_offset_map", "compaction", offset_map.OffsetMap is offset_map.OffsetMapInPython),
+        ("_legacy", "message-format-conversion", legacy_walks.survey is legacy_walks.survey_in_python),
+    )
+    return {name: work for name, work, runs in fallbacks if runs}
