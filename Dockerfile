@@ -2,6 +2,9 @@
 #
 #     docker build -t odradek . && docker run --rm -p 9092:9092 odradek
 #
+# The broker writes to its volume and nowhere else, so `docker run --read-only` works. There is no folder for temporary
+# files: the volume is the log directory, in which Kafka accepts no foreign folder.
+#
 # docker-compose.yml runs three of them with ZooKeeper.
 
 FROM python:3.13-slim AS build
@@ -35,6 +38,7 @@ RUN useradd --system --uid 1000 --user-group --no-create-home odradek \
     && install --directory --owner=odradek --group=odradek /var/lib/odradek
 ENV PATH=/opt/odradek/bin:$PATH \
     PYTHONUNBUFFERED=1 \
+    PYTHONDONTWRITEBYTECODE=1 \
     KAFKA_LISTENERS=PLAINTEXT://:9092 \
     KAFKA_ADVERTISED_LISTENERS=PLAINTEXT://localhost:9092 \
     KAFKA_LOG_DIRS=/var/lib/odradek

@@ -15,16 +15,19 @@ import shlex
 import shutil
 import subprocess
 import sys
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from confluent_kafka import Consumer, KafkaError, Producer
 
 from odradek.broker.runtime.open_files import RECOMMENDED
 from odradek.spark_jobs import fetch_connector, pipeline
 from odradek.spark_jobs.connector import JARS_VARIABLE
+from tests.compose_check.verdict import READ_ONLY, VOLUME
 from tests.jvm.kafka import free_port
 from tests.jvm.process import QUICK_START, QUIET, BackgroundProcess, java_command
 from tests.jvm.tools import run_tool
@@ -321,6 +324,76 @@ def test_the_broker_does_not_run_as_root_and_owns_its_volume() -> None:
     assert f"--owner={user} --group={user} {volume}\n" in last_stage
     assert image_environment()["KAFKA_LOG_DIRS"] == volume
     assert last_stage.index("install --directory") < last_stage.index(f"USER {user}") < last_stage.index("VOLUME")
+
+
+def test_every_broker_has_a_read_only_root() -> None:
+    assert {SERVICES[name]["read_only"] for name in BROKERS} == {True}
+    assert {volume.split(":")[1] for name in BROKERS for volume in SERVICES[name]["volumes"]} == {VOLUME}
+    assert image_environment()["KAFKA_LOG_DIRS"] == VOLUME
+    assert image_environment()["PYTHONDONTWRITEBYTECODE"] == "1"
+
+
+def read_only_root(volume: Path) -> list[str]:
+    """The words before a command that runs it with a file system on which only `volume` is writable."""
+    names = [] if os.geteuid() == 0 else ["--map-root-user"]
+    script = 'mount --bind "$0" "$0" && mount -o remount,ro,bind / && exec "$@"'
+    return ["unshare", "--mount", *names, "sh", "-c", script, str(volume)]
+
+
+@pytest.mark.slow
+def test_a_broker_writes_nothing_outside_its_volume(tmp_path: Path) -> None:
+    """With the image's environment, over a crash, a recovery and the processes that do it."""
+    volume, outside, port = tmp_path / "volume", tmp_path / "outside", free_port()
+    volume.mkdir()
+    sealed = read_only_root(volume)
+    try:
+        probed = subprocess.run([*sealed, "touch", str(outside)], capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        pytest.skip("unshare is not installed")
+    if READ_ONLY not in probed.stderr:
+        pytest.skip(f"no mount namespace with a read-only root here: {probed.stderr.strip()}")
+    address = f"PLAINTEXT://127.0.0.1:{port}"
+    environment = {**image_environment(), "KAFKA_LISTENERS": address, "KAFKA_ADVERTISED_LISTENERS": address}
+    environment |= {"KAFKA_LOG_DIRS": str(volume), "KAFKA_OFFSETS_TOPIC_NUM_PARTITIONS": "1", "HOME": str(outside)}
+    environment["KAFKA_OFFSETS_TOPIC_REPLICATION_FACTOR"] = "1"
+    assignments = [f"{name}={value}" for name, value in environment.items() if name != "PATH"]
+    command = ["env", "-i", *assignments, sys.executable, "-P", "-m", *instruction("ENTRYPOINT"), *instruction("CMD")]
+    for records_before in (0, 100):
+        broker = BackgroundProcess([*sealed, *command])
+        try:
+            broker.stdout.wait_for("ready: ", DEADLINE_S)
+            assert write_and_read(f"127.0.0.1:{port}", 100) == records_before + 100
+        finally:
+            broker.kill()
+        assert [line for line in broker.stderr.lines() if READ_ONLY in line] == []
+    assert [path.name for path in tmp_path.iterdir()] == [volume.name]
+
+
+def write_and_read(bootstrap: str, count: int) -> int:
+    """Writes records and returns how many the topic then has, as a new group reads them."""
+    producer = Producer({"bootstrap.servers": bootstrap, "acks": "all"})
+    for number in range(count):
+        producer.produce("sealed", value=str(number))
+    assert producer.flush(DEADLINE_S) == 0
+    group = f"readers-{uuid.uuid4()}"
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": group,
+            "auto.offset.reset": "earliest",
+            "enable.partition.eof": True,
+        }
+    )
+    consumer.subscribe(["sealed"])
+    read = 0
+    try:
+        while (message := consumer.poll(DEADLINE_S)) is not None and message.error() is None:
+            read += 1
+    finally:
+        consumer.close()
+    assert message is not None, "no end of the partition within the timeout"
+    assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
+    return read
 
 
 @pytest.mark.slow

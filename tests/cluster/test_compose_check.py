@@ -154,6 +154,19 @@ def test_containers_that_are_not_healthy_by_the_images_check_fail() -> None:
         verdict.require_image_health({"Id": "sha256:1", "Config": {}}, {"broker-1": good})
 
 
+def test_a_root_that_is_writable_fails() -> None:
+    mount = {"Destination": verdict.VOLUME, "RW": True}
+    good = {"HostConfig": {"ReadonlyRootfs": True}, "Mounts": [mount, {"Destination": "/etc/policies", "RW": False}]}
+    verdict.require_read_only("broker-1", good, ["ready"])
+    for wrong, lines, notified in (
+        ({"HostConfig": {"ReadonlyRootfs": False}}, [], "the root of broker-1 is writable"),
+        ({"Mounts": [mount, {"Destination": "/tmp", "RW": True}]}, [], "broker-1 can write to"),
+        ({}, ["OSError: [Errno 30] Read-only file system: '/root/.cache'"], r"outside its volume: .*/root/\.cache"),
+    ):
+        with pytest.raises(CheckError, match=notified):
+            verdict.require_read_only("broker-1", {**good, **wrong}, lines)
+
+
 def test_a_low_limit_is_logged_once_with_its_number() -> None:
     line = f"WARNING odradek.broker: {verdict.LOW_LIMIT}; raise it limit=1024 recommended={RECOMMENDED}"
     verdict.require_limit_warning("broker-1", 1024, ["other", line])

@@ -75,7 +75,7 @@ class Campaign:
     # ---- the steps
 
     def up(self) -> None:
-        """Build and start; one build, the health check of the image, one warning of a low limit."""
+        """Build and start; one build, the health check of the image, one warning of a low limit, read-only roots."""
         verdict.require_one_build(self.compose.config(), list(BROKERS.values()))
         begun = time.monotonic()
         self.compose.run("up", "--build", "--detach", "--wait", timeout_s=BUILD_TIMEOUT_S)
@@ -88,6 +88,8 @@ class Campaign:
             limit = int(self.compose.run("exec", "--no-TTY", name, "sh", "-c", "ulimit -Hn"))
             verdict.require_limit_warning(name, limit, self.compose.logs(name))
             self.say(f"{name}: the engine grants {limit} open files")
+            verdict.require_read_only(name, containers[name], self.compose.logs(name))
+        self.say("up: every broker has a read-only root, and writes to its volume only")
         self._await_in_sync()
 
     def console_tools(self) -> None:

@@ -12,6 +12,8 @@ from tests.cluster.checker import History, Log, report
 LEAST_ACKNOWLEDGED: Final = 1_000
 """Of the whole load: fewer records would show little of a fault that lasts for seconds."""
 LOW_LIMIT: Final = "the open file limit is lower than recommended"
+VOLUME: Final = "/var/lib/odradek"
+READ_ONLY: Final = "Read-only file system"
 
 
 class CheckError(Exception):
@@ -42,6 +44,15 @@ def require_image_health(image: Mapping[str, Any], containers: Mapping[str, Mapp
         require(container["Config"].get("Healthcheck") == check, f"{name} has a health check of its own")
         status = container["State"].get("Health", {}).get("Status")
         require(status == "healthy", f"{name} is {status}")
+
+
+def require_read_only(name: str, container: Mapping[str, Any], lines: Iterable[str]) -> None:
+    """The container's root is read-only and its volume is not, and the broker tried to write to the volume only."""
+    require(container["HostConfig"].get("ReadonlyRootfs") is True, f"the root of {name} is writable")
+    writable = [mount["Destination"] for mount in container["Mounts"] if mount["RW"]]
+    require(writable == [VOLUME], f"{name} can write to {writable}; the volume is {VOLUME}")
+    rejected = [line for line in lines if READ_ONLY in line]
+    require(not rejected, f"{name} tried to write outside its volume: {rejected[:3]}")
 
 
 def require_limit_warning(name: str, limit: int, lines: Iterable[str]) -> None:

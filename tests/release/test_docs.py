@@ -99,6 +99,7 @@ def test_the_index_of_docs_lists_every_page_of_docs() -> None:
     assert sorted(linked) == sorted(path.name for path in (ROOT / "docs").glob("[a-z]*.md"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("page", "text", "warning"),
     [
