@@ -85,9 +85,9 @@ def groups(session: Session, name: str, times: int) -> None:
         group = f"{name}-{number}"
         at = session.coordinator(group, GROUP)
         member, generation = _join(session, at, group)
-        owner = {"group_id": group, "member_id": member}
+        owner: dict[str, Any] = {"group_id": group, "member_id": member}
         assignment = m.SyncGroupRequest.SyncGroupRequestAssignment(member_id=member, assignment=bytes(10))
-        protocol = {"protocol_type": "consumer", "protocol_name": "range"}
+        protocol: dict[str, Any] = {"protocol_type": "consumer", "protocol_name": "range"}
         sync = m.SyncGroupRequest(**owner, **protocol, generation_id=generation, assignments=[assignment])
         session.ask("SyncGroup", at, sync)
         session.ask("Heartbeat", at, m.HeartbeatRequest(**owner, generation_id=generation))

@@ -206,6 +206,7 @@ async def test_all_batches_that_a_producer_had_in_flight_are_recognized_again(tm
     with BrokerProcess(tmp_path) as process:
         client = await Client.connect(process.port)
         await client.create_topic("t")
+        each: dict[str, Any]
         for each in sent[:3]:
             assert (await client.produce("t", batch(b"a", b"b", **each))).error_code == ErrorCode.NONE
         before = await write(client)

@@ -65,7 +65,7 @@ async def delete(client: Client, *names: str, version: int = 5) -> list[ErrorCod
 
 
 async def describe(
-    client: Client, kind: int, name: str, *keys: str, version: int = 4, **options: bool
+    client: Client, kind: int, name: str, *keys: str, version: int = 4, **options: Any
 ) -> m.DescribeConfigsResponse.DescribeConfigsResult:
     resource = m.DescribeConfigsRequest.DescribeConfigsResource(
         resource_type=kind, resource_name=name, configuration_keys=list(keys) or None

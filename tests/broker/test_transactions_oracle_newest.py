@@ -261,6 +261,7 @@ async def offsets(script: NewScript) -> None:
     await script.commit_in(who, metadata="m" * 4097, partition=1)
     await script.commit_in(who, partition=9)
     await script.commit_in(who, generation_id=3)
+    fields: dict[str, Any]
     for fields in ({"member_id": "x"}, {"group_instance_id": "i"}, {}):
         await script.commit_in(who, generation_id=-1, group_id=f"new {len(fields)} {[*fields]}", **fields)
     await script.commit_in(who, generation_id=-1, member_id="x")
@@ -300,7 +301,7 @@ async def consumer_group_offsets(script: NewScript, who: Owner) -> None:
             ("", first),
             ("", -1),
         ):
-            fields = {"group_id": group, "generation_id": epoch, "member_id": member}
+            fields: dict[str, Any] = {"group_id": group, "generation_id": epoch, "member_id": member}
             await script.commit_in(who, version=version, offset=20 + epoch - first, **fields)
     await script.commit_in(who, version=2, group_id=group)
     await script.commit_in(who, group_id=group, generation_id=first, member_id="a", group_instance_id="i")

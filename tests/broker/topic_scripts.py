@@ -211,7 +211,7 @@ async def times(script: Script) -> None:
     for topic in (name, f"{name}-absent", "", "__consumer_offsets"):
         await script.ask(deletion(topics=[deletion.DeleteRecordsTopic(name=topic, partitions=ones)], timeout_ms=9_000))
 
-    def asked(time: int, epoch: int | None = None, topic: str = name, partition: int = 0, **options: int) -> Any:
+    def asked(time: int, epoch: int | None = None, topic: str = name, partition: int = 0, **options: Any) -> Any:
         wanted = request.ListOffsetsPartition(partition_index=partition, timestamp=time)
         if epoch is not None:
             wanted.current_leader_epoch = epoch
@@ -284,6 +284,7 @@ async def cluster(script: Script) -> None:
 
     await ask(request(topics=[]))
     await ask(request(topics=None), *range(1, 13))
+    options: dict[str, Any]
     for options in ({}, {"allow_auto_topic_creation": False}):
         versions = range(4, 13) if options else range(13)
         await ask(request(topics=[wanted(name=name)], **options), *versions)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tests.comparison.scenarios_logs import make
 from tests.comparison.side import Side
 
@@ -49,8 +51,13 @@ async def security(s: Side) -> None:
     await s.ask("Metadata", 1, topics=[], at="sasl")
     about = {"resource_name_filter": "t", "principal_filter": "User:a", "host_filter": "*"}
     for kind, operation, permission in ((2, 3, 3), (1, 1, 1), (0, 0, 0), (99, 99, 99)):
-        filters = {**about, "resource_type_filter": kind, "operation": operation, "permission_type": permission}
-        nothing = dict.fromkeys(about)
+        filters: dict[str, Any] = {
+            **about,
+            "resource_type_filter": kind,
+            "operation": operation,
+            "permission_type": permission,
+        }
+        nothing: dict[str, Any] = dict.fromkeys(about)
         await s.ask("DescribeAcls", **filters)
         await s.ask("DescribeAcls", **{**filters, **nothing})
         await s.ask("DeleteAcls", filters=[filters])
@@ -93,7 +100,7 @@ async def tokens(s: Side) -> None:
 async def brokers(s: Side) -> None:
     """Requests of brokers and controllers from a client that is neither: old epochs, unknown brokers."""
     await make(s, "ruled")
-    past = {"controller_id": 9, "controller_epoch": 0}
+    past: dict[str, Any] = {"controller_id": 9, "controller_epoch": 0}
     await s.ask("LeaderAndIsr", **past)
     await s.ask("StopReplica", **past)
     await s.ask("UpdateMetadata", **past)

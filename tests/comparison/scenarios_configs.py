@@ -70,7 +70,7 @@ async def descriptions(s: Side) -> None:
     await s.ask("DescribeConfigs", resources=both)
     await s.ask("DescribeConfigs", resources=both[:1] * 2)
     await s.ask("DescribeConfigs", resources=[])
-    documented = {"include_synonyms": True, "include_documentation": False}
+    documented: dict[str, Any] = {"include_synonyms": True, "include_documentation": False}
     await s.ask("DescribeConfigs", "3+", resources=described(TOPIC, "properties", *some), **documented)
 
 

@@ -70,7 +70,7 @@ async def transactions(s: ClusterSide) -> None:
     topics = [{"name": "transacted", "partitions": [0]}]
     for at in await strangers_of(s, "tx-elsewhere", TRANSACTION):
         named: dict[str, Any] = {"at": at, "label": "to another broker"}
-        me = {"transactional_id": "tx-elsewhere", "producer_id": 1, "producer_epoch": 0}
+        me: dict[str, Any] = {"transactional_id": "tx-elsewhere", "producer_id": 1, "producer_epoch": 0}
         await s.ask("InitProducerId", **named, transactional_id="tx-elsewhere", transaction_timeout_ms=60_000)
         await s.ask("AddPartitionsToTxn", "0-3", **named, **first({**me, "topics": topics}))
         for verify in (True, False):

@@ -113,7 +113,7 @@ async def refusals(s: Side) -> None:
     await s.ask("JoinGroup", "5+", **joining("picky", "stranger", group_instance_id="i"))
     await s.ask("JoinGroup", "8+", **joining("picky", "stranger", reason="because"))
     for group in ("", "absent"):
-        ids = {"group_id": group, "generation_id": 1, "member_id": "m"}
+        ids: dict[str, Any] = {"group_id": group, "generation_id": 1, "member_id": "m"}
         await s.ask("Heartbeat", **ids)
         await s.ask("Heartbeat", "3+", **ids, group_instance_id="i")
         await s.ask("SyncGroup", "0-4", **ids, assignments=[])
@@ -186,7 +186,7 @@ async def commits(s: Side) -> None:
     """OffsetCommit and OffsetFetch without members, in every form."""
     await make(s, "committed", 3)
     await serves(s, "commits")
-    alone = {"group_id": "commits", "member_id": "", "generation_id_or_member_epoch": -1}
+    alone: dict[str, Any] = {"group_id": "commits", "member_id": "", "generation_id_or_member_epoch": -1}
     await s.ask("OffsetCommit", **alone, topics=committed("committed", 0, 1))
     await s.ask("OffsetCommit", "6+", **alone, topics=committed("committed", 2, committed_leader_epoch=3))
     await s.ask("OffsetCommit", "2-4", **alone, retention_time_ms=100_000, topics=committed("committed", 0))
@@ -207,6 +207,7 @@ async def commits(s: Side) -> None:
         committed("committed", 0) + committed("absent", 0) + committed("committed", 1),
     ):
         await s.ask("OffsetCommit", **alone, topics=topics)
+    fields: dict[str, Any]
     for fields in (
         {"group_id": ""},
         {"member_id": "stranger"},
@@ -298,7 +299,8 @@ async def registers(s: Side) -> None:
 
 async def new_groups(s: Side) -> None:
     """The APIs of the consumer protocol, which is not enabled on this broker."""
-    beat = {"group_id": "new", "member_id": "", "member_epoch": 0, "rebalance_timeout_ms": 5000}
+    beat: dict[str, Any] = {"group_id": "new", "member_id": "", "member_epoch": 0, "rebalance_timeout_ms": 5000}
+    fields: dict[str, Any]
     for fields in ({}, {"group_id": ""}, {"subscribed_topic_names": ["a"], "topic_partitions": []}):
         await s.ask("ConsumerGroupHeartbeat", **{**beat, **fields})
     for groups in ([], ["absent"], [""], ["commits"], ["busy", "busy"]):

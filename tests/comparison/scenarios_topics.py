@@ -24,7 +24,7 @@ def assigned(*replicas: list[int]) -> list[dict[str, Any]]:
 
 async def creations(s: Side) -> None:
     """CreateTopics: valid and invalid names and properties of a topic."""
-    make_all = {"timeout_ms": 20_000}
+    make_all: dict[str, Any] = {"timeout_ms": 20_000}
     await s.ask("CreateTopics", topics=[topic("made-{v}", 2)], **make_all)
     await s.ask("CreateTopics", topics=[topic("made-{v}", 2)], **make_all)
     await s.ask("CreateTopics", "1+", topics=[topic("tried-{v}", 2)], validate_only=True, **make_all)
@@ -103,14 +103,14 @@ async def deletions(s: Side) -> None:
     for version in range(low, high + 1):
         for n in range(3):
             await make(s, f"doomed{n}-{version}")
-    late = {"timeout_ms": 20_000}
+    late: dict[str, Any] = {"timeout_ms": 20_000}
     await s.ask("DeleteTopics", "0-5", topic_names=["doomed0-{v}"], **late)
     await s.ask("DeleteTopics", "0-5", topic_names=["doomed0-{v}"], **late)
     for names in ([], ["absent"], [""], ["a b"], ["doomed1-{v}", "absent", "doomed2-{v}"], ["absent", "absent"]):
         await s.ask("DeleteTopics", "0-5", topic_names=names, **late)
     topic_id = await make(s, "doomed-by-id")
     await s.ask("DeleteTopics", 6, topics=[{"name": "doomed0-6"}], **late)
-    by_id = {"topics": [{"name": None, "topic_id": topic_id}], **late}
+    by_id: dict[str, Any] = {"topics": [{"name": None, "topic_id": topic_id}], **late}
     await s.ask("DeleteTopics", 6, **by_id)
     await s.until(
         lambda answer: answer.responses[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID, "DeleteTopics", 6, **by_id
@@ -162,6 +162,7 @@ async def growth(s: Side) -> None:
     for version in s.span("CreatePartitions", None):
         count = 2 + 3 * version
         many = on(*([[0]] * 2))
+        fields: dict[str, Any]
         for fields in (
             {"topics": [to(count, assignments=on([0, 1]))]},
             {"topics": [to(count, assignments=on([0, 0]))]},
@@ -197,7 +198,7 @@ async def metadata(s: Side) -> None:
     await s.ask("Metadata", "8-10", topics=named, include_cluster_authorized_operations=True)
     await s.ask("Metadata", "8-10", topics=[], include_cluster_authorized_operations=True)
     await s.ask("Metadata", "8+", topics=named, include_topic_authorized_operations=True)
-    absent = {"topics": [{"name": "absent"}], "allow_auto_topic_creation": False}
+    absent: dict[str, Any] = {"topics": [{"name": "absent"}], "allow_auto_topic_creation": False}
     await s.ask("Metadata", "8+", include_topic_authorized_operations=True, **absent)
     by_id = {"name": None, "topic_id": topic_id}
     for topics in (

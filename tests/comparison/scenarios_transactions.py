@@ -49,6 +49,7 @@ async def producers_made(s: Side) -> None:
     await s.ask("InitProducerId", transactional_id="tx-{v}", transaction_timeout_ms=60_000)
     for version in s.span("InitProducerId", "3+"):
         me = await begun(s, f"tx-{version}")
+        fields: dict[str, Any]
         for fields in (
             me,
             me,
@@ -72,13 +73,13 @@ async def transactions(s: Side) -> None:
     for version in s.span("EndTxn", None):
         for committed in (True, False):
             name = f"deed-{version}-{committed}"
-            me = {"transactional_id": name, **await begun(s, name)}
+            me: dict[str, Any] = {"transactional_id": name, **await begun(s, name)}
             topics = [{"name": "deeds", "partitions": [0, 1]}]
             if version < 4:
                 await s.ask("AddPartitionsToTxn", version, **first({**me, "topics": topics}))
             else:
                 await s.ask("AddPartitionsToTxn", 3, **first({**me, "topics": topics}))
-            producer = {name: me[name] for name in ("producer_id", "producer_epoch")}
+            producer: dict[str, Any] = {name: me[name] for name in ("producer_id", "producer_epoch")}
             records = batch_of(b"a", base_sequence=0, transactional=True, **producer)
             await write(s, "deeds", records, min(3 + version, 11), transactional_id=name)
             await s.ask("DescribeTransactions", transactional_ids=[name])
@@ -118,9 +119,10 @@ async def strangers(s: Side) -> None:
     """Requests that a producer may not send: others' ids and epochs, unknown partitions, no open transaction."""
     await make(s, "guarded", 2)
     await serves(s, "guards")
-    me = {"transactional_id": "guard", **await begun(s, "guard")}
+    me: dict[str, Any] = {"transactional_id": "guard", **await begun(s, "guard")}
     topics = [{"name": "guarded", "partitions": [0]}]
     offsets = [{"name": "guarded", "partitions": [{"partition_index": 0, "committed_offset": 1}]}]
+    fields: dict[str, Any]
     for fields in (
         {"transactional_id": "absent"},
         {"transactional_id": ""},
@@ -129,7 +131,7 @@ async def strangers(s: Side) -> None:
         {"producer_epoch": me["producer_epoch"] + 1},
         {"producer_epoch": -1},
     ):
-        them = {**me, **fields}
+        them: dict[str, Any] = {**me, **fields}
         await s.ask("AddPartitionsToTxn", "0-3", **first({**them, "topics": topics}))
         await s.ask("AddOffsetsToTxn", **them, group_id="guards")
         await s.ask("EndTxn", **them, committed=True)
@@ -137,7 +139,7 @@ async def strangers(s: Side) -> None:
         for verify in (True, False):
             entry = {**them, "topics": topics, "verify_only": verify}
             await s.ask("AddPartitionsToTxn", "4+", transactions=[entry])
-        ids = {name: them[name] for name in ("producer_id", "producer_epoch")}
+        ids: dict[str, Any] = {name: them[name] for name in ("producer_id", "producer_epoch")}
         records = batch_of(b"a", base_sequence=0, transactional=True, **ids)
         await write(s, "guarded", records, 10, transactional_id=them["transactional_id"])
     for wanted in (
@@ -171,7 +173,7 @@ async def strangers(s: Side) -> None:
     for fields in ({"member_id": "m", "generation_id": 1}, {"group_instance_id": "i"}, {"generation_id": 5}):
         await s.ask("TxnOffsetCommit", "3+", **me, group_id="guards", topics=offsets, **fields)
     await s.ask("EndTxn", 3, **me, committed=False)
-    later = {"transactional_id": "guard", **await begun(s, "guard")}
+    later: dict[str, Any] = {"transactional_id": "guard", **await begun(s, "guard")}
     await s.ask("AddPartitionsToTxn", "0-3", **first({**me, "topics": topics}))
     await s.ask("EndTxn", **me, committed=True)
     await s.ask("AddOffsetsToTxn", **me, group_id="guards")

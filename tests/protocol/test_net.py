@@ -8,6 +8,7 @@ import socket
 import struct
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -32,7 +33,7 @@ def echo(connection: Connection, frame: memoryview) -> None:
 class Server:
     """A listener on a free port whose refusals can be read."""
 
-    def __init__(self, handler: Handler, **limits: object) -> None:
+    def __init__(self, handler: Handler, **limits: Any) -> None:
         self.reports: list[tuple[str, str]] = []
         self.closed: list[Connection] = []
         self.changed = asyncio.Event()

@@ -11,6 +11,7 @@ import itertools
 import struct
 import threading
 from collections.abc import AsyncIterator, Callable
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -34,7 +35,7 @@ CREATED, DELETED, CHANGED, CHILDREN_CHANGED = 1, 2, 3, 4
 class Served:
     """An ensemble and its server, under a clock that stands still until it is set."""
 
-    def __init__(self, disk: SimulatedDisk | None = None, background: Gate | None = None) -> None:
+    def __init__(self, disk: SimulatedDisk | None = None, background: Any = None) -> None:
         self.now_ms = 0.0
         self.disk = disk or SimulatedDisk()
         self.ensemble = EmbeddedEnsemble(

@@ -31,7 +31,7 @@ Row = tuple[int, int, bytes | None, bytes | None]
 """partition, offset, key, value."""
 Run = Callable[..., int]
 PARTITIONS = 2
-COMPACTED = {
+COMPACTED: dict[str, Any] = {
     "cleanup_policy": "compact,delete",  # brokers reject DeleteRecords for a topic that is compacted only
     "retention_ms": "-1",
     "segment_bytes": "4096",

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -262,7 +263,12 @@ def consumer_group_records() -> list[tuple[bytes | None, bytes | None]]:
         session_timeout_ms=9,
         supported_protocols=[m.ConsumerGroupMemberMetadataValue.ClassicProtocol(name="range", metadata=b"xyz")],
     )
-    member = {"client_id": "c", "client_host": "/h", "subscribed_topic_names": ["t"], "rebalance_timeout_ms": 5}
+    member: dict[str, Any] = {
+        "client_id": "c",
+        "client_host": "/h",
+        "subscribed_topic_names": ["t"],
+        "rebalance_timeout_ms": 5,
+    }
     target = m.ConsumerGroupTargetAssignmentMemberValue
     current = m.ConsumerGroupCurrentMemberAssignmentValue
     rows = [

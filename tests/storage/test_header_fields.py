@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 import random
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import pytest
 
@@ -30,7 +30,7 @@ from tests.storage.batches import NOW_MS, all_bytes, open_log
 from tests.storage.header_fields import Case, drawn, of_producer, single_fields
 from tests.storage.test_compaction import a_pass, clean
 
-KEEPS: Final = {"segment_bytes": 6000, "index_interval_bytes": 200, "segment_ms": 2**63 - 1}
+KEEPS: Final[dict[str, Any]] = {"segment_bytes": 6000, "index_interval_bytes": 200, "segment_ms": 2**63 - 1}
 CONFIGS: Final = {
     "plain": LogConfig(**KEEPS),
     "compacted": LogConfig(**KEEPS, cleanup_policy=("compact",), delete_retention_ms=0),

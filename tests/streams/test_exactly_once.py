@@ -88,7 +88,7 @@ def test_a_corrupt_store_does_not_abort_the_open_transaction(
         words.count("n").to_stream().to(stage.counts, Produced(STRING, LONG))
         return builder.build()
 
-    more = {
+    more: dict[str, Any] = {
         "processing.guarantee": "exactly_once_v2",
         "producer.transaction.timeout.ms": 120_000,
         "commit.interval.ms": 60_000,
@@ -136,7 +136,7 @@ def test_a_fenced_member_with_records_in_flight_loses_its_tasks_only(
     """
     stage = Stage(streams_broker, tmp_path)
     stage.make_topics(2)
-    more = {"processing.guarantee": "exactly_once_v2", "producer.linger.ms": 1_000}
+    more: dict[str, Any] = {"processing.guarantee": "exactly_once_v2", "producer.linger.ms": 1_000}
     settings = StreamsConfig(stage.config(**more))
     clients = Clients(settings, received_by)
     make = partial(clients.producer, "t", stage.application_id)

@@ -78,7 +78,11 @@ def test_unsent_records_of_lost_tasks_are_sent_and_not_committed(
     topology.add_processor("keep", Keeping, "words")
     topology.add_state_store(key_value_store("kept", STRING, STRING).with_caching(), "keep")
     topology.add_sink("out", stage.counts, "keep", key=STRING, value=STRING)
-    lasting = {"statestore.cache.max.bytes": 100_000, "commit.interval.ms": 60_000, "producer.linger.ms": 30_000}
+    lasting: dict[str, Any] = {
+        "statestore.cache.max.bytes": 100_000,
+        "commit.interval.ms": 60_000,
+        "producer.linger.ms": 30_000,
+    }
     with stage.running(topology, **lasting) as streams:
         eventually(lambda: has_begun(streams))
         stage.write(["1"])
@@ -152,7 +156,7 @@ def test_a_store_on_disk_does_not_keep_rows_that_were_never_written(tmp_path: Pa
                 killed.append(True)
                 broker.kill()
 
-        more = {"producer.linger.ms": 500, "producer.message.timeout.ms": 2_000}
+        more: dict[str, Any] = {"producer.linger.ms": 500, "producer.message.timeout.ms": 2_000}
         stage.write(["1"])
         with stage.running(remembering(stage, kill), **more):
             eventually(lambda: b"1" in values(stage))

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -215,7 +216,7 @@ def test_a_member_leaves_after_a_restart_of_the_broker(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path, {"group.initial.rebalance.delay.ms": "0"}) as broker:
         group = Group(broker.bootstrap)
         try:
-            lasting = {"session_timeout_ms": 120_000, "max_poll_interval_ms": 120_000}
+            lasting: dict[str, Any] = {"session_timeout_ms": 120_000, "max_poll_interval_ms": 120_000}
             first = group.member(**lasting)
             group.settle(first)
             assert first.fetch_committed([("membership", 0)]) == {}

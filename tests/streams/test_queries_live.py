@@ -120,7 +120,7 @@ def test_a_rebalance_rejects_queries_and_standbys_answer_on_request(
     broker: BrokerProcess, tmp_path: Path, stack: ExitStack
 ) -> None:
     instances = Instances(broker, tmp_path, "standby", word_counts)
-    more = {"num_standby_replicas": 1}
+    more: dict[str, Any] = {"num_standby_replicas": 1}
     first = stack.enter_context(instances.make(7011, **more))
     second = stack.enter_context(instances.make(7012, **more))
     counting.write_words(broker.bootstrap, WORDS, instances.words)

@@ -75,7 +75,11 @@ class Slow(Forward):
 def test_slow_records_cost_neither_membership_nor_transaction(stage: Stage, guarantee: str) -> None:
     """A batch takes longer than max.poll.interval.ms and transaction.timeout.ms; no record does."""
     stage.write([str(number) for number in range(150)])
-    more = {"max.poll.interval.ms": 600, "producer.transaction.timeout.ms": 1_000, "processing.guarantee": guarantee}
+    more: dict[str, Any] = {
+        "max.poll.interval.ms": 600,
+        "producer.transaction.timeout.ms": 1_000,
+        "processing.guarantee": guarantee,
+    }
     with stage.running(passing(Slow, stage=stage), **more) as streams:
         eventually(lambda: len(values(stage)) >= 150)
         generation = streams.stream_threads[0].generation
@@ -303,7 +307,7 @@ def test_a_paused_client_commits_as_a_running_one(stage: Stage) -> None:
     topology.add_processor("watch", Watching, "keep")
     topology.add_state_store(key_value_store("kept", STRING, STRING).with_caching(), "keep")
     topology.add_sink("out", stage.counts, "watch", key=STRING, value=STRING)
-    more = {"statestore.cache.max.bytes": 100_000, "commit.interval.ms": 300}
+    more: dict[str, Any] = {"statestore.cache.max.bytes": 100_000, "commit.interval.ms": 300}
     with stage.running(topology, **more) as streams:
         stage.write(["1"])
         eventually(lambda: values(stage) == [1])
@@ -435,7 +439,7 @@ def test_a_member_that_has_missed_a_generation_discards_the_state_of_its_tasks(
 def test_cached_rows_are_committed_before_the_end(stage: Stage, guarantee: str) -> None:
     words: list[str] = []
     changelog = f"{stage.application_id}-{counting.STORE}-changelog"
-    more = {
+    more: dict[str, Any] = {
         "statestore.cache.max.bytes": 1_000_000,
         "commit.interval.ms": 700,
         "processing.guarantee": guarantee,

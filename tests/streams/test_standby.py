@@ -126,7 +126,7 @@ def test_tasks_that_move_while_they_are_restored_resume_at_their_position(stage:
 @pytest.mark.parametrize("guarantee", ["at_least_once", "exactly_once_v2"])
 def test_a_standby_takes_over_and_reads_no_record_twice(stage: Stage, guarantee: str) -> None:
     words = [VOCABULARY[number % 100] for number in range(5_000)]
-    more = {"num_standby_replicas": 1, "processing_guarantee": guarantee}
+    more: dict[str, Any] = {"num_standby_replicas": 1, "processing_guarantee": guarantee}
     with stage.streams("one", **more) as one:
         one.wait_until(State.RUNNING, TIMEOUT_S)
         with stage.streams("two", **more) as two:
