@@ -72,6 +72,8 @@ PERSISTENT_PATHS = (
 
 _ENDPOINT: Final = re.compile(r"(.*)://\[?([0-9a-zA-Z\-%._:]*)\]?:(-?[0-9]+)")
 _TOPIC_ID_BYTES: Final = 16
+_ESCAPED: Final = re.compile("\\\\(?:\\\\|u[0-9a-f]{4})|[\U00010000-\U0010ffff]")
+"""An escaped backslash, an escaped control character, or a character outside of the BMP."""
 
 
 class ZnodeError(ValueError):
@@ -506,6 +508,7 @@ def decode_acls(data: bytes | None) -> list[AclEntry]:
     if not data:
         return []
     with _reading("access rules", data) as node:
+        _require_first_version("access rules", node)
         return [
             AclEntry(str(item["principal"]), str(item["permissionType"]), str(item["host"]), str(item["operation"]))
             for item in node["acls"]
@@ -547,6 +550,7 @@ class AclChange(NamedTuple):
     def decode_extended(cls, data: bytes | None) -> AclChange:
         """A node of /kafka-acl-extended-changes."""
         with _reading("access rule change", data) as node:
+            _require_first_version("access rule change", node)
             return cls(str(node["resourceType"]), str(node["name"]), str(node["patternType"]))
 
 
@@ -554,7 +558,16 @@ class AclChange(NamedTuple):
 
 
 def _json(node: Mapping[str, object]) -> bytes:
-    return json.dumps(node, separators=(",", ":"), ensure_ascii=False).encode()
+    return _ESCAPED.sub(_escape_as_jackson, json.dumps(node, separators=(",", ":"), ensure_ascii=False)).encode()
+
+
+def _escape_as_jackson(found: re.Match[str]) -> str:
+    """Jackson escapes characters outside of the BMP, as surrogates, and writes hexadecimal digits in upper case."""
+    text = found[0]
+    if text.startswith("\\"):
+        return text if text == r"\\" else r"\u" + text[2:].upper()
+    high, low = divmod(ord(text) - 0x10000, 0x400)
+    return f"\\u{0xD800 + high:04X}\\u{0xDC00 + low:04X}"
 
 
 def _ordered(node: Mapping[str, Any], order: Callable[[Iterable[str]], list[str]]) -> dict[str, Any]:
@@ -575,6 +588,11 @@ def _reading(what: str, data: bytes | None) -> Iterator[dict[str, Any]]:
         raise ZnodeError(f"{what}: {error.args[0]!r} is missing in {(data or b'')[:200]!r}") from error
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
         raise ZnodeError(f"{what}: {error} in {(data or b'')[:200]!r}") from error
+
+
+def _require_first_version(what: str, node: Mapping[str, object]) -> None:
+    if node["version"] != 1:
+        raise ZnodeError(f"{what}: version {node['version']}, only 1 is defined")
 
 
 def _ints(values: Iterable[object]) -> tuple[int, ...]:

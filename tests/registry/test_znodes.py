@@ -214,3 +214,17 @@ def test_a_missing_key_is_named(decode: Callable[[bytes | None], Any]) -> None:
         decode(b"{}")
     with pytest.raises(ZnodeError):
         decode(None)
+
+
+def test_characters_are_escaped_as_jackson_escapes_them() -> None:
+    """Found beside Kafka's ResourceZNode (tests/security/test_acl_znodes.py)."""
+    acl = AclEntry('User:\x1f\x7fü\U0001f600"\\u001f', "Allow", "*", "Read")
+    principal = '"principal":"User:\\u001F\x7fü\\uD83D\\uDE00\\"\\\\u001f"'
+    assert principal.encode() in znodes.encode_acls([acl])
+    assert znodes.decode_acls(znodes.encode_acls([acl])) == [acl]
+
+
+@pytest.mark.parametrize("decode", [znodes.decode_acls, AclChange.decode_extended])
+def test_acls_of_another_version_are_rejected(decode: Callable[[bytes | None], Any]) -> None:
+    with pytest.raises(ZnodeError, match="version 2, only 1 is defined"):
+        decode(b'{"version":2,"acls":[],"resourceType":"TOPIC","name":"t","patternType":"PREFIXED"}')
