@@ -313,6 +313,25 @@ def test_classes_have_one_responsibility() -> None:
     assert large.keys() == TOO_LARGE.keys(), "remove the rows of classes that have been split"
 
 
+TESTS = sorted((ROOT / "tests").rglob("*.py"))
+
+
+def test_no_test_module_imports_another() -> None:
+    """What two of them share is in a module beside them whose name does not begin with `test_`, or in tests/support."""
+    modules = {".".join(path.relative_to(ROOT).with_suffix("").parts) for path in TESTS if path.name[:5] == "test_"}
+    wrong = []
+    for path in TESTS:
+        for node in ast.walk(tree_of(path)):
+            if isinstance(node, ast.ImportFrom):
+                names = {str(node.module), *(f"{node.module}.{alias.name}" for alias in node.names)}
+            elif isinstance(node, ast.Import):
+                names = {alias.name for alias in node.names}
+            else:
+                continue
+            wrong += [f"{path.relative_to(ROOT)}:{node.lineno} {name}" for name in names & modules]
+    assert not wrong
+
+
 def test_every_module_has_a_docstring() -> None:
     silent = [
         module for module, path in SOURCES.items() if path.stat().st_size and not ast.get_docstring(tree_of(path))

@@ -17,8 +17,8 @@ import pytest
 from odradek.broker.replication.replica_manager import ReplicaManager
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
-from tests.broker.test_cluster_admin import Cluster, running_cluster
-from tests.broker.test_cluster_admin_oracle import PREFERRED, elect, reassign
+from tests.broker.admin_requests import PREFERRED, elect, reassign
+from tests.broker.cluster_in_process import Cluster, running_cluster
 from tests.broker.wire import Client
 
 DEADLINE_S = 30

@@ -31,8 +31,8 @@ from odradek.ports import free_port
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
 from odradek.storage.disk import OsDisk
-from tests.broker.test_config_effects import running_pair
-from tests.broker.test_topics_over_the_wire import metadata
+from tests.broker.pair import running_pair
+from tests.broker.topic_requests import metadata
 from tests.broker.wire import DEADLINE_S, Client, batch
 from tests.support.eventually import eventually_async
 

@@ -18,16 +18,11 @@ from odradek.broker.runtime.request_tasks import RequestTasks
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
 from odradek.storage.disk import OsDisk
-from tests.broker.test_cluster_admin_oracle import BROKER, DELETE, SET, TOPIC, alter, describe, replace_configs
+from tests.broker.admin_requests import BROKER, DELETE, SET, TOPIC, describe, replace_configs, set_config
 from tests.broker.wire import Client, batch, running_broker
 from tests.support.eventually import eventually_async
 
 DYNAMIC_BROKER_CONFIG, DYNAMIC_DEFAULT_BROKER_CONFIG = 2, 3
-
-
-async def set_config(client: Client, kind: int, name: str, *changes: tuple[str, int, str | None]) -> None:
-    (result,) = (await client.ask(alter((kind, name, list(changes))), 1)).responses
-    assert result.error_code == ErrorCode.NONE, result
 
 
 async def config_of(client: Client, kind: int, name: str, key: str) -> tuple[str | None, int]:

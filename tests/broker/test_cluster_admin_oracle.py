@@ -8,22 +8,37 @@ for presence.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from odradek.protocol import messages as m
-from tests.broker.wire import Client, batch, running_broker
+from tests.broker.admin_requests import (
+    APPEND,
+    BROKER,
+    DELETE,
+    LOGGER,
+    PREFERRED,
+    SET,
+    SUBTRACT,
+    TOPIC,
+    UNCLEAN,
+    alter,
+    create_partitions,
+    describe,
+    elect,
+    list_reassignments,
+    reassign,
+    replace_configs,
+)
+from tests.broker.cluster_admin_script import Script
+from tests.broker.wire import Client, running_broker
 from tests.jvm.kafka import Kafka
-from tests.support.eventually import eventually_async
 
 pytestmark = pytest.mark.jvm
 
-TOPIC, BROKER, LOGGER = 2, 4, 8
-SET, DELETE, APPEND, SUBTRACT = range(4)
-PREFERRED, UNCLEAN = 0, 1
 NO_BROKER_EPOCH = -1
 PAST_BROKER_EPOCH = 0
 WITHOUT_ORDER = (
@@ -37,154 +52,7 @@ WITHOUT_ORDER = (
 )
 
 
-class Script:
-    """One run of a script against one broker, and the transcript of the responses."""
-
-    def __init__(self, client: Client, topic: str) -> None:
-        self.topic = topic
-        self.transcript: list[str] = []
-        self._client = client
-
-    async def begin(self) -> None:
-        """A topic of two partitions with a record in the first."""
-        await eventually_async(lambda: self._client.ask(m.MetadataRequest(topics=[]), 7), lambda answer: answer.brokers)
-        await self._client.create_topic(self.topic, 2)
-        assert (await self._client.produce(self.topic, batch(b"value"), version=9)).error_code == 0
-
-    async def quietly(self, request: Any, version: int) -> Any:
-        """Send and wait; the response is not compared."""
-        return await self._client.ask(request, version)
-
-    async def ask(self, request: Any, *versions: int) -> Any:
-        """Send in each of these versions (by default all that Kafka 3.9 has), wait, record."""
-        for version in versions or range(*_spoken(type(request))):
-            answer = await self._client.ask(request, version)
-            self.note(f"{type(request).__name__} v{version}", answer)
-        return answer
-
-    def note(self, what: str, answer: Any) -> None:
-        """Record a response."""
-        _tidy(answer)
-        self.transcript.append(f"{what}: {answer!r}".replace(self.topic, "TOPIC"))
-
-
-def _spoken(request: type) -> tuple[int, int]:
-    """The versions of an API that Kafka 3.9 supports, as a range."""
-    newest = {m.AlterPartitionReassignmentsRequest: 0, m.DescribeLogDirsRequest: 4}
-    return request.MIN_VERSION, newest.get(request, request.MAX_VERSION) + 1  # type: ignore[attr-defined]
-
-
-def _tidy(part: Any) -> None:
-    """Sort unordered fields, and replace messages by their presence."""
-    if getattr(part, "error_message", None):
-        part.error_message = "said"
-    if hasattr(part, "topic_id"):
-        part.topic_id = b""
-    for name in (
-        "configs",
-        "topics",
-        "results",
-        "responses",
-        "partitions",
-        "replica_election_results",
-        "partition_result",
-    ):
-        items = getattr(part, name, None) or []
-        for item in items:
-            _tidy(item)
-        items.sort(key=repr)
-
-
 # ---- requests
-
-
-def create_partitions(
-    *topics: tuple[str, int, list[list[int]] | None], validate_only: bool = False
-) -> m.CreatePartitionsRequest:
-    request = m.CreatePartitionsRequest
-    return request(
-        topics=[
-            request.CreatePartitionsTopic(
-                name=name,
-                count=count,
-                assignments=None
-                if assigned is None
-                else [request.CreatePartitionsAssignment(broker_ids=ids) for ids in assigned],
-            )
-            for name, count, assigned in topics
-        ],
-        timeout_ms=10_000,
-        validate_only=validate_only,
-    )
-
-
-def elect(kind: int, partitions: Iterable[tuple[str, list[int]]] | None) -> m.ElectLeadersRequest:
-    request = m.ElectLeadersRequest
-    wanted = (
-        None
-        if partitions is None
-        else [request.TopicPartitions(topic=name, partitions=numbers) for name, numbers in partitions]
-    )
-    return request(election_type=kind, topic_partitions=wanted, timeout_ms=10_000)
-
-
-def reassign(*partitions: tuple[str, int, list[int] | None]) -> m.AlterPartitionReassignmentsRequest:
-    request = m.AlterPartitionReassignmentsRequest
-    topics: dict[str, Any] = {}
-    for name, number, replicas in partitions:
-        topic = topics.setdefault(name, request.ReassignableTopic(name=name))
-        topic.partitions.append(request.ReassignablePartition(partition_index=number, replicas=replicas))
-    return request(timeout_ms=10_000, topics=list(topics.values()))
-
-
-def list_reassignments(*partitions: tuple[str, list[int]]) -> m.ListPartitionReassignmentsRequest:
-    request = m.ListPartitionReassignmentsRequest
-    wanted = [request.ListPartitionReassignmentsTopics(name=name, partition_indexes=ids) for name, ids in partitions]
-    return request(timeout_ms=10_000, topics=wanted or None)
-
-
-def alter(
-    *resources: tuple[int, str, list[tuple[str, int, str | None]]], validate_only: bool = False
-) -> m.IncrementalAlterConfigsRequest:
-    request = m.IncrementalAlterConfigsRequest
-    return request(
-        resources=[
-            request.AlterConfigsResource(
-                resource_type=kind,
-                resource_name=name,
-                configs=[
-                    request.AlterableConfig(name=key, config_operation=operation, value=value)
-                    for key, operation, value in changes
-                ],
-            )
-            for kind, name, changes in resources
-        ],
-        validate_only=validate_only,
-    )
-
-
-def replace_configs(
-    *resources: tuple[int, str, list[tuple[str, str | None]]], validate_only: bool = False
-) -> m.AlterConfigsRequest:
-    request = m.AlterConfigsRequest
-    return request(
-        resources=[
-            request.AlterConfigsResource(
-                resource_type=kind,
-                resource_name=name,
-                configs=[request.AlterableConfig(name=key, value=value) for key, value in configs],
-            )
-            for kind, name, configs in resources
-        ],
-        validate_only=validate_only,
-    )
-
-
-def describe(kind: int, name: str, *keys: str) -> m.DescribeConfigsRequest:
-    resource = m.DescribeConfigsRequest.DescribeConfigsResource(
-        resource_type=kind, resource_name=name, configuration_keys=list(keys) or None
-    )
-    return m.DescribeConfigsRequest(resources=[resource], include_synonyms=True)
 
 
 # ---- scripts

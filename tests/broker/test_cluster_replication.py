@@ -12,7 +12,7 @@ import pytest
 
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
-from tests.broker.test_cluster_admin import Cluster, running_cluster
+from tests.broker.cluster_in_process import Cluster, running_cluster
 from tests.broker.wire import batch, fetch_request, produce_request
 from tests.support.eventually import eventually_async
 

@@ -17,7 +17,7 @@ from odradek.broker.replication.partition import Replica
 from odradek.broker.replication.state.partition import Role
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
-from tests.broker.test_cluster_admin import Cluster, running_cluster
+from tests.broker.cluster_in_process import Cluster, running_cluster
 from tests.broker.wire import batch, fetch_request
 from tests.support.eventually import eventually_async
 

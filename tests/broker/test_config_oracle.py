@@ -24,7 +24,8 @@ from odradek.broker.config.types import Property, Type, Update, show_value
 from odradek.ports import free_port
 from odradek.protocol import messages as m
 from tests import configuration
-from tests.broker.test_cluster_admin_oracle import Script, alter, describe, replace_configs
+from tests.broker.admin_requests import alter, describe, replace_configs
+from tests.broker.cluster_admin_script import Script
 from tests.broker.wire import Client, running_broker
 from tests.jvm.kafka import Kafka
 from tests.support.eventually import eventually_async

@@ -14,7 +14,7 @@ from odradek.broker.replication.partition import Replica
 from odradek.broker.replication.state.partition import LeaderAndIsr, PartitionMachine
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
-from tests.broker.test_transactional_writes import Idle
+from tests.broker.idle_coordinator import Idle
 from tests.machines.group_harness import VirtualTime
 from tests.storage.batches import TOPIC_ID, open_log
 

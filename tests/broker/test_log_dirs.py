@@ -14,11 +14,9 @@ from odradek.protocol import messages as m
 from odradek.protocol.batch import headers, records
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.storage.disk import OsDisk
+from tests.broker.log_dir_requests import alter, places
 from tests.broker.wire import DEADLINE_S, Client, batch, running_broker
 from tests.support.eventually import eventually_async
-
-Dir = m.AlterReplicaLogDirsRequest.AlterReplicaLogDir
-Topic = m.AlterReplicaLogDirsRequest.AlterReplicaLogDirTopic
 
 
 @contextlib.asynccontextmanager
@@ -28,33 +26,6 @@ async def with_directories(folder: Path, count: int = 2) -> AsyncIterator[tuple[
         client = await Client.connect(broker.port)
         yield broker, client, paths
         client.close()
-
-
-async def alter(client: Client, version: int, *wanted: tuple[str, str, int]) -> list[tuple[str, int, ErrorCode]]:
-    """Send AlterReplicaLogDirs for (path, topic, partition)."""
-    dirs = [Dir(path=path, topics=[Topic(name=topic, partitions=[index])]) for path, topic, index in wanted]
-    answer = await client.ask(m.AlterReplicaLogDirsRequest(dirs=dirs), version)
-    return [
-        (topic.topic_name, each.partition_index, ErrorCode(each.error_code))
-        for topic in answer.results
-        for each in topic.partitions
-    ]
-
-
-async def places(client: Client, version: int = 5) -> dict[str, dict[tuple[str, int, bool], tuple[int, int]]]:
-    """By directory: (topic, partition, is future) -> size and lag."""
-    answer = await client.ask(m.DescribeLogDirsRequest(topics=None), version)
-    return {
-        each.log_dir: {
-            (topic.name, partition.partition_index, partition.is_future_key): (
-                partition.partition_size,
-                partition.offset_lag,
-            )
-            for topic in each.topics
-            for partition in topic.partitions
-        }
-        for each in answer.results
-    }
 
 
 async def values(client: Client, topic: str, count: int) -> list[bytes]:

@@ -18,7 +18,7 @@ from confluent_kafka import TopicPartition as ConfluentPartition
 from odradek.protocol import messages as m
 from odradek.protocol.batch import HEADER_SIZE, Header, headers, records
 from odradek.wire import Wire
-from tests.broker.test_log_cleaner import Compacting, create
+from tests.broker.compacting import Compacting, create
 from tests.broker.wire import batch, fetch_request, produce_request
 from tests.support.eventually import eventually
 

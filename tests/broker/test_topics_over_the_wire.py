@@ -11,6 +11,7 @@ import pytest
 from odradek.broker.server import Broker
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
+from tests.broker.topic_requests import metadata
 from tests.broker.wire import Client, batch, running_broker
 
 Topic = m.CreateTopicsRequest.CreatableTopic
@@ -43,15 +44,6 @@ def assigned(name: str, assignment: dict[int, list[int]], partitions: int = -1) 
 async def create(client: Client, *topics: m.CreateTopicsRequest.CreatableTopic, **options: Any) -> list[ErrorCode]:
     answer = await client.ask(m.CreateTopicsRequest(topics=list(topics), timeout_ms=10_000, **options), 7)
     return [ErrorCode(topic.error_code) for topic in answer.topics]
-
-
-async def metadata(
-    client: Client, *names: str, version: int = 12, auto_create: bool = False
-) -> list[m.MetadataResponse.MetadataResponseTopic]:
-    wanted = [m.MetadataRequest.MetadataRequestTopic(name=name) for name in names]
-    request = m.MetadataRequest(topics=wanted, allow_auto_topic_creation=auto_create or version < 4)
-    topics: list[m.MetadataResponse.MetadataResponseTopic] = (await client.ask(request, version)).topics
-    return topics
 
 
 async def all_topics(client: Client, version: int = 12) -> list[str | None]:

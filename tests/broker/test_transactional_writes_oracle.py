@@ -8,7 +8,7 @@ import pytest
 
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
-from tests.broker.test_transactional_writes import UNVERIFIED, codes, markers, producer, write
+from tests.broker.transaction_requests import UNVERIFIED, codes, markers, producer, write
 from tests.broker.wire import Client, batch, running_broker
 from tests.jvm.kafka import running_kafka
 from tests.support.eventually import eventually_async

@@ -30,7 +30,7 @@ from odradek.broker.transaction.state.transaction import LAST_EPOCH
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
 from tests.broker.kraft import VERSION, running_kraft
-from tests.broker.test_transactions_oracle import a_transaction, ids, writes
+from tests.broker.transactions_play import a_transaction, ids, writes
 from tests.broker.transactions_script import ID, NewScript, Owner, after, before, other
 from tests.broker.wire import Client, running_broker
 from tests.jvm.tools import run_tool

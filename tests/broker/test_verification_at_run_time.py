@@ -14,7 +14,7 @@ import pytest
 
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
-from tests.broker.test_transactional_writes import producer
+from tests.broker.transaction_requests import producer
 from tests.broker.wire import DEADLINE_S, Client, batch, running_broker
 from tests.jvm.kafka import running_kafka
 from tests.support.eventually import eventually_async

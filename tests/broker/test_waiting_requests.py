@@ -29,8 +29,9 @@ from odradek.storage.config import LogConfig
 from odradek.storage.disk import Folder, OsDisk
 from odradek.storage.log import Log
 from odradek.storage.recovery import LoadRequest
-from tests.broker.test_disk_faults import Disk, spread, two
-from tests.broker.test_transactional_writes import Idle, markers
+from tests.broker.failing_disk import Disk, spread, two
+from tests.broker.idle_coordinator import Idle
+from tests.broker.transaction_requests import markers
 from tests.broker.wire import Client, batch, produce_request, running_broker
 from tests.machines.group_harness import VirtualTime
 from tests.storage.batches import NOW_MS, TOPIC_ID

@@ -10,8 +10,8 @@ import pytest
 
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
-from tests.broker.test_cluster_admin import Cluster, running_cluster
-from tests.broker.test_cluster_admin_oracle import PREFERRED, elect
+from tests.broker.admin_requests import PREFERRED, elect
+from tests.broker.cluster_in_process import Cluster, running_cluster
 from tests.broker.wire import batch, fetch_request, produce_request
 
 Asked = tuple[Any, int, Callable[[Any], int]]

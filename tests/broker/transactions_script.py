@@ -9,8 +9,8 @@ from typing import Any
 
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
-from tests.broker.test_transactional_writes import codes, markers, producer
-from tests.broker.test_transactions_oracle import Script, codes_for_brokers
+from tests.broker.transaction_requests import codes, markers, producer
+from tests.broker.transactions_play import Script, codes_for_brokers
 from tests.broker.wire import batch, fetch_request
 
 ID = "orders"

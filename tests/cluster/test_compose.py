@@ -33,6 +33,7 @@ from tests.jvm.process import QUICK_START, QUIET, BackgroundProcess, java_comman
 from tests.jvm.tools import run_tool
 from tests.support.eventually import eventually
 
+DEADLINE_S = 60
 ROOT = Path(__file__).resolve().parents[2]
 COMPOSE_TEXT = (ROOT / "docker-compose.yml").read_text()
 COMPOSE = yaml.safe_load(COMPOSE_TEXT)

@@ -13,8 +13,7 @@ from odradek.cluster_process import ClusterProcess
 from odradek.ports import free_port
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
-from tests.broker.test_cluster_admin_configs import set_config
-from tests.broker.test_cluster_admin_oracle import BROKER, DELETE, SET, TOPIC, describe
+from tests.broker.admin_requests import BROKER, DELETE, SET, TOPIC, describe, set_config
 from tests.broker.wire import Client, batch
 from tests.jvm.kafka import Kafka
 from tests.registry.zookeeper_server import ZooKeeperServer

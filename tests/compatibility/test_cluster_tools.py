@@ -9,8 +9,6 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,17 +16,16 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 from kazoo.client import KazooClient
-from kazoo.exceptions import NoNodeError
 
 from odradek.broker.registry import znodes
 from odradek.cluster_process import ClusterProcess
+from tests.compatibility.registry_nodes import DEADLINE_S, await_node
 from tests.jvm.tools import run_tool, start_tool
 from tests.registry.zookeeper_server import ZooKeeperServer
 from tests.support.eventually import eventually
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow]
 
-DEADLINE_S = 60.0
 CHROOT = "/a/chroot"
 
 
@@ -73,22 +70,6 @@ def session_with(cluster: ClusterProcess) -> Iterator[KazooClient]:
 def registry(running: ClusterProcess) -> Iterator[KazooClient]:
     with session_with(running) as client:
         yield client
-
-
-def await_node(registry: KazooClient, path: str, holds: Callable[[bytes | None], bool]) -> None:
-    """Wait until a node, or its absence, is as wanted."""
-    deadline = time.monotonic() + DEADLINE_S
-    while time.monotonic() < deadline:
-        changed = threading.Event()
-        watch = lambda event, changed=changed: changed.set()  # noqa: E731
-        try:
-            data = registry.get(path)[0] if registry.exists(path, watch=watch) is not None else None
-        except NoNodeError:  # it was deleted in between
-            data = None
-        if holds(data):
-            return
-        changed.wait(deadline - time.monotonic())
-    raise TimeoutError(f"{path} is not as wanted after {DEADLINE_S} s")
 
 
 def tool(cluster: ClusterProcess, name: str, *arguments: str, version: str = "3.9.2", check: bool = True) -> str:

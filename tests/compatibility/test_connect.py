@@ -10,19 +10,13 @@ from confluent_kafka import Consumer, TopicPartition
 
 from odradek.ports import free_port
 from tests.compatibility.brokers import Broker, create_topic, log_end_offsets
+from tests.compatibility.connect import JVM, RELEASE, write_properties
 from tests.jvm.process import QUIET, BackgroundProcess, java_command
 from tests.support.eventually import eventually
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow]
 
-RELEASE: Final = "connect-3.9.2"
-JVM: Final = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-Xmx384m")
 LINES: Final = 300
-
-
-def write_properties(path: Path, **properties: str) -> str:
-    path.write_text("".join(f"{name.replace('_', '.')}={value}\n" for name, value in properties.items()))
-    return str(path)
 
 
 def connect(broker: Broker, topic: str, folder: Path) -> BackgroundProcess:

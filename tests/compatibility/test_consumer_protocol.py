@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient
 from odradek.broker_process import BrokerProcess
 from odradek.pytest_plugin import BrokerFactory
 from tests.compatibility.brokers import create_topic
-from tests.compatibility.test_groups import PARTITIONS, Group
+from tests.compatibility.group_members import PARTITIONS, Group
 from tests.jvm.tools import run_tool
 
 JAVA = [pytest.mark.jvm, pytest.mark.slow]

@@ -17,8 +17,8 @@ from odradek.broker_process import BrokerProcess
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
 from odradek.storage.disk import OsDisk
+from tests.broker.log_dir_requests import alter, places
 from tests.broker.replica_places import Places
-from tests.broker.test_log_dirs import alter, places
 from tests.broker.wire import Client, batch
 from tests.jvm.kafka import Kafka
 from tests.jvm.tools import run_tool

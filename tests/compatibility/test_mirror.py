@@ -16,8 +16,8 @@ from confluent_kafka.admin import AdminClient, TopicMetadata
 
 from odradek.ports import free_port
 from tests.compatibility.brokers import Broker, create_topic
+from tests.compatibility.connect import JVM, RELEASE, write_properties
 from tests.compatibility.side_by_side import Sides, both
-from tests.compatibility.test_connect import JVM, RELEASE, write_properties
 from tests.jvm.kafka import Kafka
 from tests.jvm.process import QUIET, BackgroundProcess, java_command
 from tests.jvm.tools import start_tool

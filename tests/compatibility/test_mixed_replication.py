@@ -24,7 +24,7 @@ from odradek.broker_process import BrokerProcess
 from odradek.ports import free_port
 from tests.cluster.checker import report
 from tests.cluster.workload import PRODUCERS, Workload
-from tests.compatibility.test_cluster_tools import DEADLINE_S, await_node
+from tests.compatibility.registry_nodes import DEADLINE_S, await_node
 from tests.jvm.kafka import Kafka
 from tests.jvm.tools import run_tool
 from tests.registry.zookeeper_server import ZooKeeperServer

@@ -13,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from odradek.protocol.errors import ErrorCode, KafkaError
 from tests.machines.group_harness import GROUP, Harness
+from tests.machines.group_scenarios import commit_in_a_transaction_before_a_tombstone
 
 P = ("t", 0)
 Q = ("t", 1)
@@ -195,13 +196,7 @@ def test_deleting_one_offset_keeps_the_pending_one_of_a_transaction(harness: Har
 
 
 def test_an_offset_before_a_tombstone_survives_compaction(harness: Harness) -> None:
-    harness.commit({P: 1})
-    harness.commit_in_transaction({P: 5, Q: 6})
-    assert harness.groups.delete_group(GROUP) is ErrorCode.NONE
-    harness.end_transaction(commit=True)
-    harness.log.compact()
-    harness.fail_over()
-    assert (harness.offset(P), harness.offset(Q)) == (5, 6)
+    commit_in_a_transaction_before_a_tombstone(harness)
 
 
 def test_the_tombstone_is_visible_to_a_coordinator_that_loads_before_the_marker(harness: Harness) -> None:

@@ -12,15 +12,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.machines import test_group_transactions as groups
 from tests.machines.group_harness import Harness
+from tests.machines.group_scenarios import commit_in_a_transaction_before_a_tombstone
 from tests.mutants.compaction import CHECKPOINT_MUTANTS, kafka_3330, unsynced_swap
 from tests.mutants.groups import tombstone_after_offset
 from tests.mutants.transactions import kafka_9307
 from tests.simulation.campaign import seeds_to_find
 from tests.simulation.directed import PowerLossInSwap, UncleanElection
 from tests.simulation.world import Fault, Simulation
-from tests.storage import test_compaction_power_loss as power_loss
+from tests.storage import compaction_crashes
 
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore:coroutine")
 QUICK = {
@@ -96,9 +96,9 @@ def test_a_registry_lost_midway_leaves_no_coordinator_without_its_partition() ->
 
 def test_an_offset_before_a_tombstone_is_lost_where_it_is_not_written_again() -> None:
     """A scenario of the group coordinator: delete the group under a transaction, commit, compact, load."""
-    groups.test_an_offset_before_a_tombstone_survives_compaction(Harness())
+    commit_in_a_transaction_before_a_tombstone(Harness())
     with tombstone_after_offset(), pytest.raises(AssertionError):
-        groups.test_an_offset_before_a_tombstone_survives_compaction(Harness())
+        commit_in_a_transaction_before_a_tombstone(Harness())
 
 
 UNCLEAN = range(6)
@@ -153,10 +153,10 @@ def test_without_the_compaction_checkpoint_a_loss_of_power_takes_records_or_epoc
     """The test of the unchanged log is `test_power_is_lost_at_every_call_of_a_compaction`."""
     logging.disable(logging.CRITICAL)
     with CHECKPOINT_MUTANTS[mutant]():
-        crashes, seen = power_loss.crashes(), set[object]()
+        crashes, seen = compaction_crashes.crashes(), set[object]()
         found = (
-            power_loss.judged(crash, way, choose, seen)
+            compaction_crashes.judged(crash, way, choose, seen)
             for crash in crashes[::11]
-            for way, choose in power_loss.ways(crash).items()
+            for way, choose in compaction_crashes.ways(crash).items()
         )
         assert any(found)

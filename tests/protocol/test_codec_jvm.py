@@ -15,9 +15,9 @@ import pytest
 from odradek.protocol import messages
 from odradek.protocol.classes import BaseMessage
 from tests.jvm.process import QUICK_START, java_command
+from tests.protocol.jar_differences import DIFFERENT, OTHER_VERSIONS, OWN_FIELDS, RENAMED, TAGS, is_ours, our_version
 from tests.protocol.kafka_definitions import RELEASES, Json, definitions, versions
 from tests.protocol.samples import Nulls, sample
-from tests.protocol.test_definitions import DIFFERENT, OTHER_VERSIONS, OWN_FIELDS, RENAMED, TAGS, is_ours, our_version
 
 KINDS: tuple[Nulls, ...] = ("none", "all", "some", "some")
 """The kinds of objects of each message and version, besides the one of defaults."""

@@ -25,8 +25,8 @@ from kio.static.constants import EntityType
 
 from odradek.protocol import messages
 from odradek.protocol.grammar import Field, Message, Struct
+from tests.protocol.jar_differences import OWN_FIELDS
 from tests.protocol.samples import Special, Value, definitions, sample
-from tests.protocol.test_definitions import OWN_FIELDS
 
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 MILLISECOND = datetime.timedelta(milliseconds=1)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import re
-import shlex
 import sqlite3
 from collections import Counter
 from contextlib import closing
@@ -20,20 +19,13 @@ from odradek.spark_jobs.snapshot_table import SnapshotTable
 from tests.jvm.jars import PINNED, PYSPARK
 from tests.jvm.kafka import Kafka
 from tests.spark_jobs.copies import START, Record
+from tests.spark_jobs.guide import COMMANDS, DOCS, PIPELINE, TEXT
 from tests.spark_jobs.topics import make_topics, read, write
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-DOCS: Final = Path(__file__).parents[2] / "docs"
-TEXT: Final = (DOCS / "spark.md").read_text()
-COMMANDS: Final = [
-    shlex.split(line)
-    for block in re.findall(r"^```sh\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
-    for line in block.replace("\\\n", " ").splitlines()
-]
 JOBS: Final = ("archive", "replay", "snapshot", "windows", "sessions", "dedup_sink", "reconcile", "mirror")
-PIPELINE: Final = "odradek.spark_jobs.pipeline"
 PARTITIONS: Final = 2
 NUMBERS: Final = (*range(50), 25)  # one comes twice
 PAUSE_S: Final = 600

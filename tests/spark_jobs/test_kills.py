@@ -17,16 +17,16 @@ from pathlib import Path
 import pytest
 
 from odradek.broker_process import BrokerProcess
-from tests.spark_jobs import event_oracles as oracle
 from tests.spark_jobs import (
-    test_archive,
-    test_dedup_sink,
-    test_replay,
-    test_sessions,
-    test_snapshot,
-    test_windows,
+    archive_job,
+    dedup_sink_job,
+    replay_job,
+    sessions_job,
+    snapshot_job,
     topics,
+    windows_job,
 )
+from tests.spark_jobs import event_oracles as oracle
 from tests.spark_jobs.killing import run_killed, run_to_the_end
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow, pytest.mark.usefixtures("spark")]
@@ -37,8 +37,8 @@ SEED = int(os.environ.get("ODRADEK_SEED", "1"))
 
 def copied(bootstrap: str, source: str, target: str) -> None:
     """The copies are their records, in order, when only the first of each origin counts; some may be there again."""
-    wanted = test_replay.copies_of(topics.read(bootstrap, {source: 3}))
-    found = test_replay.as_read(bootstrap, target)
+    wanted = replay_job.copies_of(topics.read(bootstrap, {source: 3}))
+    found = replay_job.as_read(bootstrap, target)
     without_time = [each[:4] for each in found]
     assert list(dict.fromkeys(without_time)) == [each[:4] for each in wanted]
 
@@ -52,13 +52,13 @@ def test_every_job_keeps_its_guarantee_when_it_is_killed_and_run_again(
     records, replayed, mirrored, windowed, clicked, doubled = (
         topics.unique(name) for name in ("records", "replayed", "mirrored", "windowed", "clicked", "doubled")
     )
-    test_replay.fill(at, records, 600)
+    replay_job.fill(at, records, 600)
     topics.make_topics(at, {replayed: 3, mirrored: 3, windowed: 2, clicked: 2, doubled: 2})
-    events = test_windows.drawn(EVENTS, SEED, disorder_ms=60_000)
+    events = windows_job.drawn(EVENTS, SEED, disorder_ms=60_000)
     topics.write(at, oracle.records(windowed, events))
-    clicks = test_sessions.drawn(EVENTS, SEED)
+    clicks = sessions_job.drawn(EVENTS, SEED)
     topics.write(at, oracle.records(clicked, clicks))
-    doubles = test_dedup_sink.drawn(EVENTS, SEED)
+    doubles = dedup_sink_job.drawn(EVENTS, SEED)
     topics.write(at, oracle.records(doubled, doubles))
 
     own = ("--bootstrap", at, "--topic", records)
@@ -73,11 +73,11 @@ def test_every_job_keeps_its_guarantee_when_it_is_killed_and_run_again(
             *("--checkpoint", str(tmp_path / "mirror")),
         ],
         "snapshot": [*own, "--output", str(folders["snapshot"])],
-        "windows": test_windows.arguments(at, windowed, folders["windows"]),
-        "sessions": test_sessions.arguments(at, clicked, folders["sessions"], "session_window"),
-        "sessions.state": test_sessions.arguments(at, clicked, folders["state"], "state"),
-        "dedup_sink": test_dedup_sink.arguments(at, doubled, folders["sqlite"], "events.sqlite"),
-        "dedup_sink.parquet": test_dedup_sink.arguments(at, doubled, folders["parquet"], "events"),
+        "windows": windows_job.arguments(at, windowed, folders["windows"]),
+        "sessions": sessions_job.arguments(at, clicked, folders["sessions"], "session_window"),
+        "sessions.state": sessions_job.arguments(at, clicked, folders["state"], "state"),
+        "dedup_sink": dedup_sink_job.arguments(at, doubled, folders["sqlite"], "events.sqlite"),
+        "dedup_sink.parquet": dedup_sink_job.arguments(at, doubled, folders["parquet"], "events"),
     }
     draw = random.Random(SEED)
     kills = [draw.randrange(2, 6) for _ in range(KILLS)]
@@ -87,26 +87,26 @@ def test_every_job_keeps_its_guarantee_when_it_is_killed_and_run_again(
     assert run_to_the_end(jobs) == dict.fromkeys(jobs, 0)
 
     seen = topics.read(at, {records: 3})
-    assert test_archive.read_files(folders["archive"]) == test_archive.as_archived(seen)
+    assert archive_job.read_files(folders["archive"]) == archive_job.as_archived(seen)
     copied(at, records, replayed)
     copied(at, records, mirrored)
     rows = [(each.partition, each.offset, each.key, each.value) for each in seen]
-    assert test_snapshot.table_of(folders["snapshot"]) == oracle.latest(rows)
+    assert snapshot_job.table_of(folders["snapshot"]) == oracle.latest(rows)
 
-    batches = oracle.batches_of(folders["windows"] / "checkpoint", events, test_windows.LATENESS_MS)
-    counts = oracle.closed_windows(batches, test_windows.SIZE_MS, test_windows.ADVANCE_MS)
-    assert test_windows.written(folders["windows"]) == test_windows.as_rows(counts)
+    batches = oracle.batches_of(folders["windows"] / "checkpoint", events, windows_job.LATENESS_MS)
+    counts = oracle.closed_windows(batches, windows_job.SIZE_MS, windows_job.ADVANCE_MS)
+    assert windows_job.written(folders["windows"]) == windows_job.as_rows(counts)
     for name in ("sessions", "state"):
-        batches = oracle.batches_of(folders[name] / "checkpoint", clicks, test_sessions.LATENESS_MS)
-        closed = Counter(oracle.closed_sessions(batches, test_sessions.GAP_MS))
-        assert test_sessions.written(folders[name]) == closed, name
+        batches = oracle.batches_of(folders[name] / "checkpoint", clicks, sessions_job.LATENESS_MS)
+        closed = Counter(oracle.closed_sessions(batches, sessions_job.GAP_MS))
+        assert sessions_job.written(folders[name]) == closed, name
     for name, sink in (("sqlite", "events.sqlite"), ("parquet", "events")):
         checkpoint = folders[name] / f"checkpoint-{sink}"
-        batches = oracle.batches_of(checkpoint, doubles, test_dedup_sink.LATENESS_MS)
-        kept = oracle.once_each(batches, test_dedup_sink.LATENESS_MS)
+        batches = oracle.batches_of(checkpoint, doubles, dedup_sink_job.LATENESS_MS)
+        kept = oracle.once_each(batches, dedup_sink_job.LATENESS_MS)
         query = json.loads((checkpoint / "metadata").read_text())["id"]
         expected = Counter((n, each.partition, each.offset, each.key, each.at) for n, each in kept)
-        assert test_dedup_sink.written(folders[name], sink, query) == expected, name
+        assert dedup_sink_job.written(folders[name], sink, query) == expected, name
 
 
 def _places(folder: Path, output: str) -> list[str]:

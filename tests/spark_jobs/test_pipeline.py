@@ -13,7 +13,7 @@ from odradek.broker_process import BrokerProcess
 from odradek.spark_jobs import pipeline
 from tests.jvm.kafka import VERSION
 from tests.jvm.process import QUICK_START, QUIET, java_command
-from tests.spark_jobs.test_guide import COMMANDS, PIPELINE
+from tests.spark_jobs.guide import COMMANDS, PIPELINE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

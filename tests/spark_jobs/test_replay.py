@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,58 +14,20 @@ from odradek.broker_process import BrokerProcess
 from odradek.spark_jobs import archive, replay
 from odradek.spark_jobs.errors import DONE, FAILED, NOT_THERE
 from tests.spark_jobs import topics
+from tests.spark_jobs.archive_job import committed, run_archive
 from tests.spark_jobs.copies import START, Record
-from tests.spark_jobs.test_archive import committed, run_archive, write_transactions
+from tests.spark_jobs.replay_job import PARTITIONS, as_read, copies_of, fill
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-PARTITIONS = 3
 jvm = pytest.mark.jvm
 slow = pytest.mark.slow
-
-
-def fill(bootstrap: str, topic: str, count: int) -> None:
-    """Records a second apart in every partition, with headers, and then transactions."""
-    topics.make_topics(bootstrap, {topic: PARTITIONS})
-    headers = (("h", b"1"), ("h", None))
-    made = (
-        Record(topic, number % PARTITIONS, 0, b"%d" % number, headers=headers if number % 2 else ())
-        for number in range(count)
-    )
-    timed = (replace(each, timestamp=START + timedelta(seconds=n // PARTITIONS)) for n, each in enumerate(made))
-    topics.write(bootstrap, timed)
-    write_transactions(bootstrap, topic, PARTITIONS)
 
 
 def run_replay(bootstrap: str, topic: str, to: str, folder: Path, *more: str) -> int:
     own = ["--topic", topic, "--to", to, "--checkpoint", str(folder / "replay")]
     return replay.main(["--bootstrap", bootstrap, *own, *more])
-
-
-def copies_of(seen: list[topics.Seen]) -> list[tuple[Any, ...]]:
-    """The expected copies, in order: all but the offset, with headers that name it."""
-    return [
-        (
-            each.partition,
-            each.key,
-            each.value,
-            (
-                *each.headers,
-                ("odradek.origin", f"{each.topic}:{each.partition}:{each.offset}".encode()),
-                ("odradek.timestamp", str(each.timestamp_ms).encode()),
-            ),
-            each.timestamp_ms,
-        )
-        for each in seen
-    ]
-
-
-def as_read(bootstrap: str, topic: str, partitions: int = PARTITIONS) -> list[tuple[Any, ...]]:
-    return [
-        (each.partition, each.key, each.value, each.headers, each.timestamp_ms)
-        for each in topics.read(bootstrap, {topic: partitions})
-    ]
 
 
 @jvm

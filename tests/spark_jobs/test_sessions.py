@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import random
 from collections import Counter
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import pytest
 from hypothesis import given, settings
@@ -21,6 +20,7 @@ from odradek.streams.driver import TopologyTestDriver
 from tests.spark_jobs import event_oracles as oracle
 from tests.spark_jobs.copies import SCHEMA
 from tests.spark_jobs.event_oracles import EPOCH_MS, Event, numbered
+from tests.spark_jobs.sessions_job import GAP_MS, KEYS, LATENESS_MS, arguments, drawn, written
 from tests.spark_jobs.topics import make_topics, unique, write
 
 if TYPE_CHECKING:
@@ -28,10 +28,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow]
 
-GAP_MS: Final = 1_000
-LATENESS_MS: Final = 700
 ENGINES: Final = (sessions.SESSION_WINDOW, sessions.STATE)
-KEYS: Final = (b"a", b"b", b"c")
 STEPS: Final = st.sampled_from([0, 1, GAP_MS - 1, GAP_MS, GAP_MS + 1, 2 * GAP_MS])
 """From one click to the next: around a gap, and exactly one."""
 CLICK: Final = st.tuples(st.sampled_from(KEYS), STEPS)
@@ -46,28 +43,6 @@ def by_steps(clicks: list[tuple[bytes, int]]) -> list[Event]:
         times[key] += step
         rows.append((0, key, times[key]))
     return numbered(rows)
-
-
-def drawn(count: int, seed: int) -> list[Event]:
-    """Two partitions; each key has pauses of exactly a gap, and just more; some clicks are late."""
-    draw = random.Random(seed)
-    at, rows = 60_000, []
-    for _ in range(count):
-        at += draw.choice([0, 100, GAP_MS // 2, GAP_MS])
-        rows.append((draw.randrange(2), draw.choice(KEYS), at - draw.choice([0, 0, 0, GAP_MS, 2 * GAP_MS, 2500])))
-    return numbered(rows)
-
-
-def arguments(bootstrap: str, topic: str, folder: Path, engine: str) -> list[str]:
-    return [
-        *("--bootstrap", bootstrap, "--topic", topic, "--once", "--batch-records", "45", "--engine", engine),
-        *("--gap", f"{GAP_MS}ms", "--lateness", f"{LATENESS_MS}ms"),
-        *("--checkpoint", str(folder / "checkpoint"), "--output", str(folder / "out")),
-    ]
-
-
-def written(folder: Path) -> Counter[tuple[Any, ...]]:
-    return Counter(oracle.parquet_rows(folder / "out", "key", "session_start", "session_end", "count"))
 
 
 def test_both_engines_write_each_session_once_as_the_oracle_does(

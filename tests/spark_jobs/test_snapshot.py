@@ -20,6 +20,7 @@ from odradek.spark_jobs.errors import DONE, FAILED, NOT_THERE
 from odradek.spark_jobs.snapshot_table import SnapshotTable
 from tests.spark_jobs import event_oracles as oracle
 from tests.spark_jobs.copies import SCHEMA, Record
+from tests.spark_jobs.snapshot_job import table_of
 from tests.spark_jobs.topics import TIMEOUT_S, make_topics, read, unique, write
 
 if TYPE_CHECKING:
@@ -54,15 +55,6 @@ def drawn(count: int, seed: int, ends: dict[int, int]) -> list[Row]:
 
 def write_rows(bootstrap: str, topic: str, rows: list[Row]) -> None:
     write(bootstrap, [Record(topic, partition, offset, value, key) for partition, offset, key, value in rows])
-
-
-def table_of(folder: Path, version: int | None = None) -> dict[tuple[int, bytes], tuple[int, bytes]]:
-    """The rows that a Parquet reader finds in the folder that the manifest names."""
-    data = folder / SnapshotTable(str(folder)).manifest(version).data
-    rows = oracle.parquet_rows(data, "partition", "key", "offset", "value")
-    found = {(partition, key): (offset, value) for partition, key, offset, value in rows}
-    assert len(found) == len(rows)
-    return found
 
 
 @pytest.fixture

@@ -32,16 +32,16 @@ from odradek.spark_jobs import (
 from odradek.spark_jobs.command import offsets_json, parse_offsets
 from odradek.spark_jobs.errors import DIFFERENCES, DONE
 from tests.cluster.transactions_moves import elect_preferred, reassign
-from tests.spark_jobs import event_oracles as oracle
 from tests.spark_jobs import (
-    test_archive,
-    test_dedup_sink,
-    test_replay,
-    test_sessions,
-    test_snapshot,
-    test_windows,
+    archive_job,
+    dedup_sink_job,
+    replay_job,
+    sessions_job,
+    snapshot_job,
     topics,
+    windows_job,
 )
+from tests.spark_jobs import event_oracles as oracle
 from tests.spark_jobs.copies import Record
 from tests.spark_jobs.whole_input import LATE_MS, PARTITIONS, Plan
 
@@ -251,15 +251,15 @@ def first_difference(found: Any, expected: Any) -> Any:
 
 def test_archive_job(ground: Ground, check: Check) -> None:
     folder = ground.archive()
-    check(test_archive.read_files(folder), test_archive.as_archived(ground.plan.committed))
-    assert test_archive.committed(ground.bootstrap, ground.group, ground.plan.topic) == ground.plan.ends
+    check(archive_job.read_files(folder), archive_job.as_archived(ground.plan.committed))
+    assert archive_job.committed(ground.bootstrap, ground.group, ground.plan.topic) == ground.plan.ends
 
 
 def test_replay_job(ground: Ground, check: Check) -> None:
     """From a time on, which lies in the midst of a compressed batch; aborted records count when it is looked up."""
     ground.replay()
-    copies = test_replay.as_read(ground.bootstrap, ground.replayed, PARTITIONS)
-    check(copies, test_replay.copies_of(ground.plan.since(SINCE)))
+    copies = replay_job.as_read(ground.bootstrap, ground.replayed, PARTITIONS)
+    check(copies, replay_job.copies_of(ground.plan.since(SINCE)))
 
 
 def test_mirror_job(ground: Ground, check: Check) -> None:
@@ -267,16 +267,16 @@ def test_mirror_job(ground: Ground, check: Check) -> None:
         more = ("--topic", ground.tail, "--to-bootstrap", ground.bootstrap, "--to-topic", ground.mirrored("{topic}"))
         places = ("--batch-records", str(BATCH), "--checkpoint", str(ground.folder / "mirror"))
         ground.run(mirror, *more, *places)
-    copies = test_replay.as_read(ground.bootstrap, ground.mirrored(ground.plan.topic), PARTITIONS)
-    check(copies, test_replay.copies_of(ground.plan.committed))
-    tail = test_replay.as_read(ground.bootstrap, ground.mirrored(ground.tail), 1)
+    copies = replay_job.as_read(ground.bootstrap, ground.mirrored(ground.plan.topic), PARTITIONS)
+    check(copies, replay_job.copies_of(ground.plan.committed))
+    tail = replay_job.as_read(ground.bootstrap, ground.mirrored(ground.tail), 1)
     assert [value for _, _, value, *_ in tail] == [b"%d" % number for number in range(TAIL)]
 
 
 def test_reconcile_job(ground: Ground, check: Check, tmp_path: Path) -> None:
     """With a copy, of which the first record is taken away."""
     ground.replay()
-    test_archive.delete_records(ground.bootstrap, ground.replayed, 1)
+    archive_job.delete_records(ground.bootstrap, ground.replayed, 1)
     there = ("--with-bootstrap", ground.bootstrap, "--with-topic", ground.replayed)
     more = ("--from", oracle.moment(SINCE).isoformat(), "--report", str(tmp_path / "report"))
     with moving_at_call(ground, 1, source, "read_range", 2):
@@ -299,8 +299,8 @@ def test_snapshot_job(ground: Ground, check: Check) -> None:
     ground.run(snapshot, "--output", str(folders[1]), "--isolation", "read_uncommitted")
     first = [each for each in ground.plan.committed if each.offset < half[each.partition]]
     expected = [fold(each) for each in (first, ground.plan.committed, ground.plan.everything)]
-    found = [test_snapshot.table_of(folder, version) for folder, version in ((folders[0], 1), (folders[0], 2))]
-    check([*found, test_snapshot.table_of(folders[1])], expected)
+    found = [snapshot_job.table_of(folder, version) for folder, version in ((folders[0], 1), (folders[0], 2))]
+    check([*found, snapshot_job.table_of(folders[1])], expected)
     assert expected[1] != expected[2]
 
 
@@ -311,14 +311,14 @@ def fold(seen: Sequence[topics.Seen]) -> dict[tuple[int, bytes], tuple[int, byte
 def test_windows_job(ground: Ground, check: Check) -> None:
     folder = ground.stream(windows, "out", "--size", f"{SIZE_MS}ms", "--lateness", f"{LATENESS_MS}ms")
     expected = oracle.closed_windows(ground.batches(folder), SIZE_MS, SIZE_MS)
-    check(test_windows.written(folder), test_windows.as_rows(expected))
+    check(windows_job.written(folder), windows_job.as_rows(expected))
     every = oracle.all_windows(ground.plan.events(), SIZE_MS, SIZE_MS)
     assert any(every[window] != count for window, count in expected.items()), "no record was late"
 
 
 def test_sessions_job(ground: Ground, check: Check) -> None:
     folder = ground.stream(sessions, "out", "--gap", f"{GAP_MS}ms", "--lateness", f"{LATENESS_MS}ms")
-    check(test_sessions.written(folder), Counter(oracle.closed_sessions(ground.batches(folder), GAP_MS)))
+    check(sessions_job.written(folder), Counter(oracle.closed_sessions(ground.batches(folder), GAP_MS)))
 
 
 def test_dedup_sink_job(ground: Ground, check: Check) -> None:
@@ -327,6 +327,6 @@ def test_dedup_sink_job(ground: Ground, check: Check) -> None:
     folder = ground.stream(dedup_sink, sink, "--id", "header:id", "--lateness", f"{LATENESS_MS}ms")
     query = json.loads((folder / "checkpoint" / "metadata").read_text())["id"]
     kept = oracle.once_each(ground.batches(folder, "id"), LATENESS_MS)
-    check(test_dedup_sink.written(folder, sink, query), Counter((number, *event) for number, event in kept))
+    check(dedup_sink_job.written(folder, sink, query), Counter((number, *event) for number, event in kept))
     ids = Counter(event.key for _, event in kept)
     assert max(ids.values()) > 1, "no event was repeated after the lateness"

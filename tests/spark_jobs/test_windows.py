@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -19,41 +18,16 @@ from odradek.streams.dsl.suppress import BufferConfig, Suppressed
 from tests.spark_jobs import event_oracles as oracle
 from tests.spark_jobs.checkpoints import forget_last_commit
 from tests.spark_jobs.copies import SCHEMA
-from tests.spark_jobs.event_oracles import EPOCH_MS, Event, Window, numbered
+from tests.spark_jobs.event_oracles import EPOCH_MS, Event, numbered
 from tests.spark_jobs.topics import make_topics, unique, write
+from tests.spark_jobs.windows_job import ADVANCE_MS, LATENESS_MS, SIZE_MS, arguments, as_rows, drawn, written
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow]
 
-SIZE_MS: Final = 10_000
-ADVANCE_MS: Final = 5_000
-LATENESS_MS: Final = 3_000
 CALM: Final = 140
-
-
-def drawn(count: int, seed: int, disorder_ms: int) -> list[Event]:
-    """Two partitions whose time goes on, each event up to `disorder_ms` earlier than that; two keys and none."""
-    draw = random.Random(seed)
-    times = (60_000 + n * 200 - draw.randrange(disorder_ms) ** 4 // disorder_ms**3 for n in range(count))
-    return numbered((draw.randrange(2), draw.choice([b"a", b"b", None]), at) for at in times)
-
-
-def arguments(bootstrap: str, topic: str, folder: Path) -> list[str]:
-    return [
-        *("--bootstrap", bootstrap, "--topic", topic, "--once", "--batch-records", "72"),
-        *("--size", f"{SIZE_MS}ms", "--advance", f"{ADVANCE_MS}ms", "--lateness", f"{LATENESS_MS}ms"),
-        *("--checkpoint", str(folder / "checkpoint"), "--output", str(folder / "out")),
-    ]
-
-
-def written(folder: Path) -> Counter[tuple[Any, ...]]:
-    return Counter(oracle.parquet_rows(folder / "out", "key", "window_start", "window_end", "count"))
-
-
-def as_rows(counts: dict[Window, int]) -> Counter[tuple[Any, ...]]:
-    return Counter((*window, count) for window, count in counts.items())
 
 
 def calm_then_wild() -> list[Event]:

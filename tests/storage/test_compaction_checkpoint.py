@@ -19,7 +19,7 @@ from odradek.storage.log import Log
 from odradek.storage.segments import Segments
 from odradek.storage.swap import note
 from tests.storage.batches import NOW_MS, all_headers, batch, open_log
-from tests.storage.test_compaction import a_pass
+from tests.storage.compaction_pass import a_pass
 
 CONFIG = LogConfig(cleanup_policy=("compact",), segment_bytes=200, index_interval_bytes=100, delete_retention_ms=0)
 

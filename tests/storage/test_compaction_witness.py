@@ -28,7 +28,7 @@ from odradek.storage.log import Log
 from odradek.storage.producers import WAIVED
 from tests.jvm.process import QUICK_START, QUIET, BackgroundProcess, java_command
 from tests.storage.batches import NOW_MS, open_log
-from tests.storage.test_compaction import EVERYWHERE, a_pass, check_gaps
+from tests.storage.compaction_pass import EVERYWHERE, a_pass, check_gaps
 
 pytestmark = pytest.mark.jvm
 

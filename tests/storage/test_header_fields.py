@@ -19,6 +19,7 @@ from odradek.protocol import batch
 from odradek.protocol.batch import Codec, is_framed, is_sound, read_header
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.legacy import down_convert_batches
+from odradek.storage.compaction import clean
 from odradek.storage.config import LogConfig
 from odradek.storage.disk import Folder, OsDisk
 from odradek.storage.log import Log
@@ -27,8 +28,8 @@ from odradek.storage.reading import Partition
 from odradek.storage.recovery import LoadRequest, recover
 from odradek.storage.verify import verify
 from tests.storage.batches import NOW_MS, all_bytes, open_log
+from tests.storage.compaction_pass import a_pass
 from tests.storage.header_fields import Case, drawn, of_producer, single_fields
-from tests.storage.test_compaction import a_pass, clean
 
 KEEPS: Final[dict[str, Any]] = {"segment_bytes": 6000, "index_interval_bytes": 200, "segment_ms": 2**63 - 1}
 CONFIGS: Final = {

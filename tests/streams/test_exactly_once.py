@@ -25,7 +25,7 @@ from odradek.streams.serdes import LONG, STRING
 from odradek.streams.topology import Topology
 from tests.streams import counting
 from tests.streams.counting import COUNTS, QUICK, WORDS
-from tests.streams.test_runtime import DEADLINE_S, Stage
+from tests.streams.stage import DEADLINE_S, Stage
 from tests.support.eventually import eventually
 
 

@@ -21,7 +21,7 @@ from odradek.streams.examples import snapshot_topic
 from odradek.streams.examples.running import Written
 from odradek.streams.examples.snapshot import Snapshot
 from tests.streams import counting
-from tests.streams.test_examples_running import TIMEOUT_S, Running, write
+from tests.streams.running_example import TIMEOUT_S, Running, write
 from tests.support.eventually import eventually
 
 SEED: Final = int(os.environ.get("ODRADEK_SEED", "1"))

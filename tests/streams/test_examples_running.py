@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Sequence
@@ -13,7 +10,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
 from odradek.broker_process import BrokerProcess
@@ -25,11 +21,11 @@ from odradek.streams.runtime import KafkaStreams, State
 from tests.jvm.process import QUIET, BackgroundProcess, java_command
 from tests.jvm.tools import run_tool
 from tests.streams import counting
+from tests.streams.running_example import TIMEOUT_S, Running, write
 from tests.support.eventually import eventually
 
 pytestmark = pytest.mark.slow
 
-TIMEOUT_S: Final = 120.0
 LINES: Final = ["all streams lead to kafka", "hello kafka streams", "join kafka summit"]
 
 
@@ -37,47 +33,6 @@ LINES: Final = ["all streams lead to kafka", "hello kafka streams", "join kafka 
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     with BrokerProcess(tmp_path_factory.mktemp("examples"), counting.BROKER) as running:
         yield running
-
-
-class Running:
-    """An example as a process."""
-
-    def __init__(self, broker: BrokerProcess, folder: Path, name: str, *arguments: str) -> None:
-        self._command = [
-            *(sys.executable, "-m", f"odradek.streams.examples.{name}", "--bootstrap-servers", broker.bootstrap),
-            *("--state-dir", str(folder), "--property", "session.timeout.ms=1000"),
-            *("--property", "heartbeat.interval.ms=200", "--property", "poll.ms=20", *arguments),
-        ]
-        self.process = BackgroundProcess(self._command)
-
-    def says(self, text: str) -> str:
-        """Wait for a line with this text."""
-        return self.process.stdout.wait_for(text, TIMEOUT_S)
-
-    def kill(self) -> None:
-        """Kill it as a failing machine does, and start it again."""
-        self.process.kill()
-        self.process = BackgroundProcess(self._command)
-
-    def end(self) -> list[str]:
-        """End it by ctrl-C. Returns its output."""
-        os.kill(self.process.pid, signal.SIGINT)
-        printed = self.process.stdout.wait_for_end(TIMEOUT_S)
-        assert self.process.stop() == 0, self.process.stderr.lines()
-        return printed
-
-    def __enter__(self) -> Running:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.process.kill()
-
-
-def write(broker: BrokerProcess, records: list[Written]) -> None:
-    producer = Producer({"bootstrap.servers": broker.bootstrap, "partitioner": "murmur2_random"})
-    for record in records:
-        producer.produce(record.topic, record.value, record.key)
-    assert producer.flush(TIMEOUT_S) == 0
 
 
 @pytest.mark.jvm

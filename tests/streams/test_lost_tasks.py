@@ -23,8 +23,8 @@ from odradek.streams.stores.builders import key_value_store
 from odradek.streams.topology import Topology
 from tests.streams import counting
 from tests.streams.counting import read_all
-from tests.streams.test_runtime import DEADLINE_S, Stage
-from tests.streams.test_runtime_life import Keeping
+from tests.streams.keeping import Keeping
+from tests.streams.stage import DEADLINE_S, Stage
 from tests.support.eventually import eventually
 
 pytestmark = pytest.mark.slow

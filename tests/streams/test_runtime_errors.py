@@ -28,7 +28,7 @@ from odradek.streams.serdes import LONG, STRING
 from odradek.streams.topology import Topology
 from tests.streams import counting
 from tests.streams.counting import read_all, word_counts
-from tests.streams.test_runtime import DEADLINE_S, Forward, Stage, passing
+from tests.streams.stage import DEADLINE_S, Forward, Stage, passing
 from tests.support.eventually import eventually
 
 pytestmark = pytest.mark.slow

@@ -36,7 +36,8 @@ from odradek.streams.stores.builders import key_value_store
 from odradek.streams.topology import Topology
 from tests.streams import counting
 from tests.streams.counting import read_all, word_counts
-from tests.streams.test_runtime import DEADLINE_S, Forward, Stage, passing
+from tests.streams.keeping import Keeping
+from tests.streams.stage import DEADLINE_S, Forward, Stage, passing
 from tests.support.eventually import eventually
 
 pytestmark = pytest.mark.slow
@@ -364,20 +365,6 @@ def test_a_pause_holds_a_restoration_and_keeps_the_membership(stage: Stage, monk
         assert listener.restored == len(rows) + 1
         with streams.store(counting.STORE, "key-value").all() as found:
             assert dict(found) == {**rows, "x": 1}
-
-
-class Keeping(Processor):
-    """Forwards the rows that leave the cache of its store."""
-
-    def init(self, context: ProcessorContext) -> None:
-        super().init(context)
-        self._store = context.state_store("kept")
-        self._store.set_flush_listener(
-            lambda key, new, old, timestamp, headers: context.forward(Record(key, new, timestamp, headers)), False
-        )
-
-    def process(self, record: Record) -> None:
-        self._store.put("k", record.value)
 
 
 # ---- a generation of the group that passes without this member

@@ -12,7 +12,7 @@ from odradek.streams.dsl.suppress import BufferConfig, Suppressed
 from odradek.streams.serdes import STRING
 from odradek.streams.windows import SessionWindows, SlidingWindows, TimeWindows
 from tests.streams.oracle.implementations import Piped, both_refuse, records, same
-from tests.streams.test_windowed import STRINGS, aggregated, joined, merged
+from tests.streams.windowed_topologies import STRINGS, aggregated, joined, merged
 
 pytestmark = [pytest.mark.jvm]
 

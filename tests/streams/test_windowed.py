@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from odradek.streams.dsl.options import Consumed, Grouped, Materialized
+from odradek.streams.dsl.options import Grouped, Materialized
 from odradek.streams.errors import TopologyError
 from odradek.streams.serdes import STRING
 from odradek.streams.windows import EmitStrategy, SessionWindows, SlidingWindows, TimeWindows, UnlimitedWindows
 from tests.streams.oracle.implementations import Pass, Piped, both_refuse, records, same
+from tests.streams.windowed_topologies import STRINGS, aggregated
 
 pytestmark = [pytest.mark.jvm]
 
-STRINGS = Consumed(STRING, STRING)
 TUMBLING = TimeWindows.of_size_and_grace(20, 30)
 HOPPING = TimeWindows.of_size_and_grace(20, 5).advance_by(7)
 SLIDING = SlidingWindows.of_time_difference_and_grace(15, 40)
@@ -26,23 +26,6 @@ ALIGNED = [TUMBLING, HOPPING, TimeWindows.of_size_with_no_grace(10), UnlimitedWi
 ALL = [*ALIGNED, SLIDING, SlidingWindows.of_time_difference_with_no_grace(1), SESSIONS]
 CLOSE_TOGETHER = [TimeWindows.of_size_with_no_grace(5).advance_by(each) for each in (1, 2, 5)]
 CLOSING = [each for each in ALL if not isinstance(each, UnlimitedWindows)]
-
-
-def joined(key: str, value: str | None, so_far: str) -> str:
-    """An aggregate that shows the order in which it was made."""
-    return so_far + "," + (value or "-")
-
-
-def merged(key: str, one: str, other: str) -> str:
-    return one + "|" + other
-
-
-def aggregated(windowed: Any, windows: Any, materialized: Any = None) -> Any:
-    """aggregate() with strings, which sessions also need a merger for."""
-    printed = materialized or Materialized(value=STRING)
-    if isinstance(windows, SessionWindows):
-        return windowed.aggregate(lambda: "", joined, merged, printed)
-    return windowed.aggregate(lambda: "", joined, printed)
 
 
 def by_windows(windows: Any, emit: EmitStrategy | None = None, caching: bool = True) -> Any:
