@@ -121,7 +121,6 @@ TOO_LARGE: dict[str, tuple[int, int]] = {
     "storage.directory.Directory": (41, 3),
     "storage.log.Log": (41, 5),
     "storage.segment.Segment": (37, 5),
-    "streams.group.membership.GroupMember": (37, 3),
     "streams.running.thread.StreamThread": (38, 6),
     "streams.runtime.KafkaStreams": (41, 5),
 }

@@ -24,6 +24,7 @@ from odradek.streams.dsl.builder import StreamsBuilder
 from odradek.streams.dsl.options import Consumed, Grouped, Produced
 from odradek.streams.errors import StreamsError
 from odradek.streams.group.committed_offsets import Identity
+from odradek.streams.group.coordinator_thread import CoordinatorThread
 from odradek.streams.group.group_protocol import MembershipError
 from odradek.streams.group.membership import GroupMember
 from odradek.streams.processor import Processor, ProcessorContext, PunctuationType
@@ -397,24 +398,23 @@ def test_a_member_that_has_missed_a_generation_discards_the_state_of_its_tasks(
         more = {"processing.guarantee": "exactly_once_v2", "session.timeout.ms": 30_000}
         return KafkaStreams(builder.build(), stage.config(name, **more))
 
-    received = GroupMember._settle
+    received = CoordinatorThread._handle_assignment
 
-    def miss(member: GroupMember, who: Identity, assignment: bytes) -> None:
-        if member is deaf and not missed:
-            missed.append(who.generation)
+    def miss(coordinator: CoordinatorThread, identity: Identity, assignment: bytes) -> None:
+        if threading.current_thread().name.startswith(one.client_id) and not missed:
+            missed.append(identity.generation)
             write(3)
             eventually(lambda: counted() == [1, 2, 3, 4, 5])
             assert other.close(DEADLINE_S)
             raise ConnectionError("the answer is lost")
-        received(member, who, assignment)
+        received(coordinator, identity, assignment)
 
     missed: list[int] = []
     with instance("a", 1) as one:
         one.wait_until(State.RUNNING, DEADLINE_S)
         write(2)
         eventually(lambda: counted() == [1, 2])
-        deaf = one.stream_threads[0]._member
-        monkeypatch.setattr(GroupMember, "_settle", miss)
+        monkeypatch.setattr(CoordinatorThread, "_handle_assignment", miss)
         with instance("b", 2) as other:
             eventually(lambda: missed and one.stream_threads[0].generation > missed[0] and one.state is State.RUNNING)
             write(2)
