@@ -115,8 +115,6 @@ TOO_LARGE: dict[str, tuple[int, int]] = {
     "broker.group.state.group.Group": (32, 4),
     "broker.registry.zookeeper.ZooKeeperRegistry": (32, 2),
     "broker.replication.partition.Replica": (39, 6),
-    "broker.transaction.coordinator.TransactionCoordinator": (34, 6),
-    "broker.transaction.state.transaction.Transaction": (31, 2),
     "cluster_process.ClusterProcess": (33, 6),
     "storage.directory.Directory": (41, 3),
     "storage.log.Log": (41, 5),

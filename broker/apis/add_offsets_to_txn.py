@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Final
 from odradek.broker.group.coordinator import GroupCoordinator
 from odradek.broker.metadata.state.topics import GROUP_OFFSETS
 from odradek.broker.transaction.coordinator import TransactionCoordinator
-from odradek.broker.transaction.state.transaction import Outcome, Owner
+from odradek.broker.transaction.state.preparation import Owner
+from odradek.broker.transaction.state.transaction import Outcome
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
 

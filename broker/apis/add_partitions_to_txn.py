@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Final
 from odradek.broker.metadata.cache import MetadataCache
 from odradek.broker.metadata.state.topics import is_internal
 from odradek.broker.transaction.coordinator import TransactionCoordinator
+from odradek.broker.transaction.state.preparation import Owner
 from odradek.broker.transaction.state.records import EPOCH_PER_TRANSACTION
-from odradek.broker.transaction.state.transaction import Owner
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.topic_partition import TopicPartition

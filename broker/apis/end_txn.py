@@ -10,8 +10,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from odradek.broker.transaction.coordinator import TransactionCoordinator
+from odradek.broker.transaction.state.preparation import Owner
 from odradek.broker.transaction.state.records import EPOCH_PER_TRANSACTION
-from odradek.broker.transaction.state.transaction import Outcome, Owner
+from odradek.broker.transaction.state.transaction import Outcome
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
 

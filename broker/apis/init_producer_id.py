@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Final
 
 from odradek.broker.transaction.coordinator import TransactionCoordinator
 from odradek.broker.transaction.producer_ids import ProducerIds
+from odradek.broker.transaction.state.preparation import Owner
 from odradek.broker.transaction.state.records import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
-from odradek.broker.transaction.state.transaction import Outcome, Owner
+from odradek.broker.transaction.state.transaction import Outcome
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from odradek.broker.composition.partition_state_listener import CoordinatorEvents
 from odradek.broker.config.broker_config import BrokerConfig
@@ -28,6 +28,8 @@ from odradek.broker.transaction.markers import Markers
 from odradek.broker.transaction.offset_commits import TransactionalOffsets
 from odradek.broker.transaction.producer_ids import ProducerIds
 from odradek.broker.transaction.state.settings import TransactionSettings
+
+Settings = TypeVar("Settings", GroupSettings, TransactionSettings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +63,8 @@ class Coordination:
         config, network = dependencies.config, dependencies.network
         clock, timers = network.clock, network.timers
         purgatory = DelayedOperationPurgatory(clock, timers)
-        self.group_settings: GroupSettings = _settings(config, GroupSettings)
-        self.transaction_settings: TransactionSettings = _settings(config, TransactionSettings)
+        self.group_settings = _settings(config, GroupSettings)
+        self.transaction_settings = _settings(config, TransactionSettings)
         # Separate from the connections for markers: those wait for followers, and producers wait for verifications.
         self._questions = dependencies.links("txn-verification")
         self._marker_links = dependencies.links("txn-markers")
@@ -94,14 +96,13 @@ class Coordination:
         )
         timeout_ms = self.transaction_settings.request_timeout_ms
         load_bytes = self.transaction_settings.transaction_state_log_load_buffer_size
-        self._markers = Markers(self._marker_links, dependencies.metadata_cache, clock, timers, timeout_ms)
         self.transactions = TransactionCoordinator(
             self.transaction_settings,
             clock,
             timers,
             dependencies.producer_ids,
             dependencies.topic(TRANSACTION_STATE, purgatory, timeout_ms, load_bytes=load_bytes),
-            self._markers,
+            partial(Markers, self._marker_links, dependencies.metadata_cache, clock, timers, timeout_ms),
         )
         self.events = CoordinatorEvents(
             self.groups, settings, self.transactions, self.transaction_settings, dependencies.metadata_cache
@@ -127,12 +128,11 @@ class Coordination:
         """Close the coordinators; waiting requests receive an error, and clients then look up the coordinator again."""
         self._periodic.close()
         self._questions.close()
-        self._markers.close()
-        self._marker_links.close()
         self.transactions.close()
+        self._marker_links.close()
         self.groups.close()
 
 
-def _settings(config: BrokerConfig, kind: Any) -> Any:
+def _settings(config: BrokerConfig, kind: type[Settings]) -> Settings:
     """An instance of a settings class; the fields have the values of the properties of the same names."""
-    return kind(**{name: config[name.replace("_", ".")] for name in kind.__dataclass_fields__})
+    return kind(**{field.name: config[field.name.replace("_", ".")] for field in fields(kind)})

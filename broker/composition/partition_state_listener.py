@@ -59,13 +59,13 @@ class CoordinatorEvents:
         if replica.topic == GROUP_OFFSETS:
             self._groups.load(replica.partition)
         elif replica.topic == TRANSACTION_STATE:
-            self._transactions.load(replica.partition, replica.machine.leader_epoch)
+            self._transactions.runtime.load(replica.partition, replica.machine.leader_epoch)
 
     def left(self, topic: str, partition: int) -> None:
         if topic == GROUP_OFFSETS:
             self._groups.unload(partition)
         elif topic == TRANSACTION_STATE:
-            self._transactions.unload(partition)
+            self._transactions.runtime.unload(partition)
 
     def deleted(self, topic: TopicMetadata) -> None:
         """Delete the committed offsets of the partitions of a deleted topic."""

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from odradek.broker.metadata.cache import NO_LEADER, MetadataCache
 from odradek.broker.network.inter_broker_client import InterBrokerClient
 from odradek.broker.runtime.timers import Clock, Timer, Timers
-from odradek.broker.transaction.state.transaction import Owner
+from odradek.broker.transaction.state.preparation import Owner
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.topic_partition import TopicPartition
@@ -40,13 +40,33 @@ class Marker(NamedTuple):
 OnWritten = Callable[[Marker, TopicPartition], None]
 
 
+class NewMarkers(Protocol):
+    """Creates the sender of markers for a coordinator: `Markers` without the arguments that the broker supplies."""
+
+    def __call__(self, *, on_written: OnWritten, is_wanted: Callable[[Marker], bool]) -> Markers:
+        """The arguments are those of `Markers`."""
+        ...
+
+
 class Markers:
     """Markers that are not written yet."""
 
     def __init__(
-        self, links: InterBrokerClient, metadata_cache: MetadataCache, clock: Clock, timers: Timers, timeout_ms: int
+        self,
+        links: InterBrokerClient,
+        metadata_cache: MetadataCache,
+        clock: Clock,
+        timers: Timers,
+        timeout_ms: int,
+        *,
+        on_written: OnWritten,
+        is_wanted: Callable[[Marker], bool],
     ) -> None:
-        """`timeout_ms` is the request timeout for a leader."""
+        """`timeout_ms` is the request timeout for a leader.
+
+        `on_written` is called for each partition that has its marker or needs none; `is_wanted` returns whether this
+        broker still has to write a marker whose request failed.
+        """
         self._links = links
         self._metadata_cache = metadata_cache
         self._clock = clock
@@ -55,21 +75,12 @@ class Markers:
         self._waiting: dict[Marker, dict[TopicPartition, int]] = {}
         """By marker and partition, the time (monotonic) before which it is not sent again."""
         self._under_way: dict[int, dict[Marker, list[TopicPartition]]] = {}
-        self._on_written: OnWritten = lambda marker, partition: None
-        self._is_wanted: Callable[[Marker], bool] = lambda marker: False
+        self._on_written = on_written
+        self._is_wanted = is_wanted
         self._timer: Timer | None = None
         self._deadline_ms = 0
         self._closed = False
         metadata_cache.watch(self._leaders_changed)
-
-    def tell(self, on_written: OnWritten, is_wanted: Callable[[Marker], bool]) -> None:
-        """Set the callbacks of the coordinator.
-
-        `on_written` is called for each partition that has its marker or needs none; `is_wanted` returns whether this
-        broker still has to write a marker whose request failed.
-        """
-        self._on_written = on_written
-        self._is_wanted = is_wanted
 
     def write(self, marker: Marker, partitions: Iterable[TopicPartition]) -> None:
         """Write this marker to these partitions."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,12 @@ from confluent_kafka import Consumer, Producer
 
 from odradek.broker.metadata.cache import BrokerMetadata, MetadataCache, PartitionMetadata, TopicMetadata
 from odradek.broker.network.inter_broker_connection import PeerLostError
-from odradek.broker.transaction.coordinator import DEADLINE_MS, MOST_EARLY, TransactionCoordinator
-from odradek.broker.transaction.markers import Marker, Markers
+from odradek.broker.transaction.coordinator import TransactionCoordinator
+from odradek.broker.transaction.markers import Marker, Markers, NewMarkers
+from odradek.broker.transaction.next_transaction_queue import DEADLINE_MS, MOST_WAITING
+from odradek.broker.transaction.state.preparation import Owner
 from odradek.broker.transaction.state.settings import TransactionSettings
-from odradek.broker.transaction.state.transaction import Outcome, Owner
+from odradek.broker.transaction.state.transaction import Outcome
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.topic_partition import TopicPartition
@@ -115,13 +118,16 @@ class Shell:
     def start(self, epoch: int = 7) -> None:
         """A coordinator begins with the state in its log."""
         self.links = Links()
-        self.markers = Markers(self.links, self.metadata_cache, self.time, self.time, 30_000)
-        self.coordinator = TransactionCoordinator(self.settings, self.time, self.time, self.ids, self.log, self.markers)
-        self.coordinator.load(0, epoch)
+        self.coordinator = TransactionCoordinator(
+            self.settings, self.time, self.time, self.ids, self.log, self.new_markers()
+        )
+        self.coordinator.runtime.load(0, epoch)
+
+    def new_markers(self) -> NewMarkers:
+        return partial(Markers, self.links, self.metadata_cache, self.time, self.time, 30_000)
 
     def stop(self) -> None:
         self.coordinator.close()
-        self.markers.close()
 
     def init(self, expected: Owner | None = None) -> Outcome:
         received: list[Outcome] = []
@@ -206,7 +212,7 @@ def test_a_partition_without_a_leader_does_not_delay_the_markers_of_others(shell
     shell.time.advance(1)
     assert shell.links.owed == [], "it has no leader"
     other = Owner(77, 0)
-    shell.markers.write(Marker("another id", other, True, 7), [B0])
+    shell.coordinator.markers.write(Marker("another id", other, True, 7), [B0])
     shell.time.advance(1)
     assert [each[0] for each in shell.links.owed] == [1]
     shell.links.answer(ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -246,11 +252,11 @@ def test_waiting_requests_are_limited_in_time_and_number(shell: Shell) -> None:
     owner = shell.begin(A0)
     assert shell.end(owner) is NONE
     received: list[Outcome] = []
-    for _ in range(MOST_EARLY + 1):
+    for _ in range(MOST_WAITING + 1):
         shell.coordinator.add(ID, owner, [B0], 0, received.append)
     assert [outcome.error for outcome in received] == [ErrorCode.CONCURRENT_TRANSACTIONS]
     shell.time.advance(DEADLINE_MS)
-    assert [outcome.error for outcome in received] == [ErrorCode.CONCURRENT_TRANSACTIONS] * (MOST_EARLY + 1)
+    assert [outcome.error for outcome in received] == [ErrorCode.CONCURRENT_TRANSACTIONS] * (MOST_WAITING + 1)
     assert shell.state == "PrepareCommit"
     shell.links.answer()
     assert shell.state == "CompleteCommit"
@@ -321,16 +327,18 @@ def test_a_request_whose_coordinator_moves_returns_not_coordinator(shell: Shell)
     assert shell.end(owner) is NONE
     received: list[Outcome] = []
     shell.coordinator.add(ID, owner, [B0], 0, received.append)
-    shell.coordinator.unload(0)
+    shell.coordinator.runtime.unload(0)
     assert [outcome.error for outcome in received] == [ErrorCode.NOT_COORDINATOR]
 
 
 def test_two_markers_of_one_producer_never_share_a_request(shell: Shell) -> None:
     """A response names the producer only: the leader's refusal of the older would count for the newer."""
-    markers = Markers(shell.links, shell.metadata_cache, shell.time, shell.time, 30_000)
     written: list[tuple[Marker, TopicPartition]] = []
     older, newer = (Marker(ID, Owner(8, 3), True, epoch) for epoch in (5, 6))
-    markers.tell(lambda marker, partition: written.append((marker, partition)), lambda marker: marker == newer)
+    markers = shell.new_markers()(
+        on_written=lambda marker, partition: written.append((marker, partition)),
+        is_wanted=lambda marker: marker == newer,
+    )
     for marker in (older, newer):
         markers.write(marker, [A0])
     shell.time.advance(1)

@@ -25,8 +25,7 @@ from typing import Any
 import pytest
 
 from odradek.broker.metadata.state.coordinator_partition import partition_for
-from odradek.broker.transaction.state.records import Status
-from odradek.broker.transaction.state.transaction import LAST_EPOCH
+from odradek.broker.transaction.state.records import LAST_EPOCH, Status
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
 from tests.broker.kraft import VERSION, running_kraft

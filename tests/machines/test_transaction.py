@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
@@ -10,8 +9,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from odradek.broker.transaction.state import transaction as module
+from odradek.broker.transaction.state.preparation import Owner
 from odradek.broker.transaction.state.records import (
+    LAST_EPOCH,
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
     Status,
@@ -20,9 +20,10 @@ from odradek.broker.transaction.state.records import (
     read_value,
     record,
 )
-from odradek.broker.transaction.state.transaction import ENDING, LAST_EPOCH, Owner
+from odradek.broker.transaction.state.transaction import COMPLETE, ENDING
+from odradek.broker.transaction.state.transitions import STATES, TABLE, TRANSITIONS, Event, Transition
 from odradek.protocol.errors import ErrorCode, ProtocolError
-from tests.machines.transaction_harness import A0, A1, B0, TIMEOUT_MS, Asked, Harness
+from tests.machines.transaction_harness import A0, A1, B0, LEGAL, TIMEOUT_MS, Asked, Harness
 
 NONE = ErrorCode.NONE
 OUTCOMES = (
@@ -322,7 +323,7 @@ def test_a_completion_that_could_not_be_written_is_written_later(harness: Harnes
     harness.stored(ErrorCode.NOT_ENOUGH_REPLICAS)
     assert harness.timer_set
     assert harness.machine is not None
-    harness.take(harness.machine.timer(harness.now))
+    harness.take(harness.machine.timer(COMPLETE, harness.now))
     harness.settle()
     assert harness.metadata.status is Status.COMPLETE_COMMIT
 
@@ -360,13 +361,46 @@ def test_records_read_back_unchanged(version: int) -> None:
                 read_value(value[:end])
 
 
-def test_the_table_names_every_state() -> None:
-    text = (module.__doc__ or "").split("\n\n")
-    table = next(part for part in text if part.startswith("| state"))
-    named = set(re.findall(r"^\| (\w+)", table, re.MULTILINE)) - {"state"}
-    assert named == {status.label for status in Status} - {Status.PREPARE_EPOCH_FENCE.label}
+def transition_table() -> str:
+    """The transition table as docs/transactions.md shows it."""
+
+    def shown(transition: Transition) -> str:
+        names = {ErrorCode.CONCURRENT_TRANSACTIONS: "CONCURRENT", ErrorCode.INVALID_TXN_STATE: "INVALID"}
+        names[ErrorCode.PRODUCER_FENCED] = "FENCED"
+        parts = [transition.to.label] if transition.to is not None else []
+        parts += [names[transition.error]] if transition.error else []
+        return ", ".join(parts)
+
+    rows = [["event", *(status.label for status in STATES)]]
+    rows += [[event.value, *(shown(TABLE[status, event]) or "–" for status in STATES)] for event in Event]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines = [
+        "| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |" for row in rows
+    ]
+    lines.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
+    return "\n".join(lines) + "\n"
+
+
+def test_the_page_shows_the_transition_table() -> None:
     page = (Path(__file__).resolve().parents[2] / "docs" / "transactions.md").read_text()
-    assert table.strip() in page, "docs/transactions.md shows another table"
+    assert transition_table() in page, f"docs/transactions.md should have\n{transition_table()}"
+
+
+def test_every_state_has_the_transitions_that_kafka_allows() -> None:
+    """TransactionState.validPreviousStates, and a second transaction without a record of Empty in between."""
+    assert {
+        status: frozenset(Status.DEAD if each is None else each for each in LEGAL.get(status, set()))
+        for status in Status
+    } == TRANSITIONS
+
+
+def test_a_transition_that_the_table_does_not_have_is_an_error(harness: Harness) -> None:
+    owner = owned(harness)
+    harness.add(owner, A0)
+    harness.settle()
+    assert harness.machine is not None
+    with pytest.raises(AssertionError, match="Ongoing cannot become CompleteCommit"):
+        harness.machine._store(harness.metadata._replace(status=Status.COMPLETE_COMMIT))
 
 
 class Transactions(RuleBasedStateMachine):
@@ -471,7 +505,7 @@ class Transactions(RuleBasedStateMachine):
     def timer(self) -> None:
         assert self.harness.machine is not None
         self.harness.timer_set = False
-        self.harness.take(self.harness.machine.timer(self.harness.now))
+        self.harness.take(self.harness.machine.timer(COMPLETE, self.harness.now))
 
     @precondition(lambda self: self.harness.machine is not None)
     @rule(passed_ms=st.sampled_from((1, TIMEOUT_MS // 2, TIMEOUT_MS + 1)))
@@ -499,7 +533,7 @@ class Transactions(RuleBasedStateMachine):
         storing = machine._storing
         if storing is not None:
             assert len(self.harness.appends) == 1
-            expected = storing.target if self.harness.is_written else storing.before or machine.metadata
+            expected = storing.target if self.harness.is_written else storing.before
         else:
             expected = machine.metadata
         if expected.status is Status.DEAD or expected.epoch == NO_PRODUCER_EPOCH:
@@ -522,7 +556,7 @@ class Transactions(RuleBasedStateMachine):
         harness = self.harness
         harness.settle()
         if harness.machine is not None:
-            harness.take(harness.machine.timer(harness.now))
+            harness.take(harness.machine.timer(COMPLETE, harness.now))
             harness.settle()
             assert harness.metadata.status not in ENDING
         assert all(asked.outcome is not None for asked in harness.requests)

@@ -9,8 +9,9 @@ from typing import Any
 
 from odradek.broker.coordinator.state.pending_writes import COMMITTED
 from odradek.broker.runtime.state.effects import Append, Now, Reply, SetTimer
+from odradek.broker.transaction.state.preparation import Owner
 from odradek.broker.transaction.state.records import Status, TransactionMetadata, read_key, read_value
-from odradek.broker.transaction.state.transaction import Effects, Outcome, Owner, Storing, Transaction, WriteMarkers
+from odradek.broker.transaction.state.transaction import Effects, Outcome, Storing, Transaction, WriteMarkers
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.topic_partition import TopicPartition
 
@@ -139,6 +140,9 @@ class Harness:
         self.is_written = is_late
         if not is_late:
             self.appends.pop(0)
+        if error not in COMMITTED and not is_late:
+            for undo in reversed(append.undo):
+                undo()
         self.take(self.machine.appended(append.token, error, self.now))
 
     def mark(self) -> None:
@@ -163,7 +167,9 @@ class Harness:
     def reload(self) -> None:
         """The coordinator dies, and another reads the log."""
         if self.machine is not None:
-            self.take(self.machine.unload())
+            self.take(self.machine.unload(self.now))
+            for append in self.appends:
+                self.take(self.machine.appended(append.token, ErrorCode.NOT_COORDINATOR, self.now))
         self.appends.clear()
         self.is_written = False
         self.markers.clear()
@@ -171,4 +177,4 @@ class Harness:
         last = self.last
         self.machine = Transaction(ID, last) if last is not None else None
         if self.machine is not None:
-            self.take(self.machine.resume(self.now))
+            self.take(self.machine.loaded(self.now))

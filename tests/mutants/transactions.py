@@ -15,8 +15,9 @@ from odradek.broker.replication.partition import Replica
 from odradek.broker.replication.replica_manager import ReplicaManager
 from odradek.broker.replication.transaction_verification import Support, TransactionVerification
 from odradek.broker.runtime.state.effects import Now
+from odradek.broker.transaction.state.preparation import Owner
 from odradek.broker.transaction.state.records import EPOCH_PER_TRANSACTION, Status
-from odradek.broker.transaction.state.transaction import Effects, Owner, Transaction, WriteMarkers
+from odradek.broker.transaction.state.transaction import Effects, Transaction, WriteMarkers
 from odradek.protocol.batch import Header
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.storage import producers
@@ -61,15 +62,15 @@ def kip_360() -> Iterator[None]:
 @contextmanager
 def kip_890() -> Iterator[None]:
     """An EndTxn that was delayed past its retry ends the next transaction."""
-    real = Transaction._judge_end
+    real = Transaction._check_end
 
-    def judge(transaction: Transaction, owner: Owner, commit: bool, version: int) -> ErrorCode | None:
+    def check(transaction: Transaction, owner: Owner, commit: bool, version: int) -> ErrorCode | None:
         late = version >= EPOCH_PER_TRANSACTION and owner.epoch == transaction.metadata.epoch - 1
         if late and transaction.metadata.status is Status.ONGOING and not transaction.busy:
             return None
         return real(transaction, owner, commit, version)
 
-    with mock.patch.object(Transaction, "_judge_end", judge):
+    with mock.patch.object(Transaction, "_check_end", check):
         yield
 
 

@@ -19,6 +19,8 @@ from odradek.protocol.topic_partition import TopicPartition
 NO_PRODUCER_ID: Final = -1
 NO_PRODUCER_EPOCH: Final = -1
 NOT_STARTED: Final = -1
+LAST_EPOCH: Final = 2**15 - 2
+"""The last epoch that a client gets; one more is reserved for fencing it."""
 EPOCH_PER_TRANSACTION: Final = 2
 """The version of transactions from which on each transaction has its own epoch (KIP-890)."""
 
@@ -60,6 +62,11 @@ class TransactionMetadata(NamedTuple):
     next_producer_id: int = NO_PRODUCER_ID
     version: int = 0
     """The version of transactions that the producer uses."""
+
+    @property
+    def is_exhausted(self) -> bool:
+        """Whether the next epoch needs another producer id."""
+        return self.epoch >= LAST_EPOCH
 
 
 def record(transactional_id: str, metadata: TransactionMetadata) -> KeyValue:

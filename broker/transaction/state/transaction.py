@@ -5,21 +5,12 @@ The rules are those of Kafka's TransactionCoordinator and TransactionMetadata, f
 and the state changes when the record is durable. One append is pending at a time: until its outcome is final, other
 requests get CONCURRENT_TRANSACTIONS. No marker is sent before the decision is durable.
 
-| state          | InitProducerId       | adding partitions | EndTxn                                | time             |
-|----------------|----------------------|-------------------|---------------------------------------|------------------|
-| Empty          | next epoch           | Ongoing           | INVALID_TXN_STATE; v2: may abort      | expires          |
-| Ongoing        | fences and aborts    | Ongoing           | PrepareCommit or PrepareAbort         | fences and aborts|
-| PrepareCommit  | CONCURRENT           | CONCURRENT        | commit: CONCURRENT; else INVALID      | –                |
-| PrepareAbort   | CONCURRENT           | CONCURRENT        | abort: CONCURRENT; else INVALID       | –                |
-| CompleteCommit | next epoch           | Ongoing           | commit again: NONE; else INVALID      | expires          |
-| CompleteAbort  | next epoch           | Ongoing           | abort again: NONE; else INVALID       | expires          |
-| Dead           | the id is unknown    | the same          | the same                              | –                |
+`transitions.TABLE` decides what an event does in each state, and `preparation` computes the record.
 
-PrepareCommit becomes CompleteCommit, and PrepareAbort CompleteAbort, when every partition has its marker. Fencing
-raises the epoch while the abort is being written: unless the log refuses the abort, requests of the old owner get
-PRODUCER_FENCED (Kafka's PrepareEpochFence, which is never written). A producer of version 2 gets a new epoch at the end
-of each transaction, so a late EndTxn cannot end the next one; it may abort a transaction that has not begun; when its
-epochs are exhausted, the end of the transaction assigns it another producer id, with epoch 0.
+Fencing raises the epoch while the abort is being written: unless the log refuses the abort, requests of the old owner
+get PRODUCER_FENCED (Kafka's PrepareEpochFence, which is never written). A producer of version 2 gets a new epoch at the
+end of each transaction, so a late EndTxn cannot end the next one; it may abort a transaction that has not begun; when
+its epochs are exhausted, the end of the transaction assigns it another producer id, with epoch 0.
 
 When the log refuses a record, the former state is restored, including the epoch of a fenced owner (Kafka keeps that
 epoch raised: hasFailedEpochFence), and an id without any record in the log is removed. A record whose append times out
@@ -30,30 +21,30 @@ the former state, which then contradicts its own log.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from odradek.broker.coordinator.state.pending_writes import COMMITTED
-from odradek.broker.runtime.state.effects import Append, CancelTimer, Effect, Now, Reply, SetTimer
+from odradek.broker.runtime.state.effects import Append, Effect, Now, Reply, SetTimer, TimerName
+from odradek.broker.transaction.state import preparation
+from odradek.broker.transaction.state.preparation import Owner
 from odradek.broker.transaction.state.records import (
     EPOCH_PER_TRANSACTION,
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
-    NOT_STARTED,
     Status,
     TransactionMetadata,
     record,
     tombstone,
 )
+from odradek.broker.transaction.state.transitions import TABLE, TRANSITIONS, Event, end_event
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.topic_partition import TopicPartition
 
-LAST_EPOCH: Final = 2**15 - 2
-"""The last epoch that a client gets; one more is reserved for fencing it."""
 COMPLETE: Final = ("complete",)
 AGAIN_MS: Final = 100
 ENDING: Final = frozenset({Status.PREPARE_COMMIT, Status.PREPARE_ABORT})
 ENDED: Final = frozenset({Status.COMPLETE_COMMIT, Status.COMPLETE_ABORT})
-IDLE: Final = frozenset({Status.EMPTY, *ENDED})
 
 # The error of a request when the log refuses a record (Kafka's TransactionStateManager.appendTransactionToLog).
 STORE_ERRORS: Final = {
@@ -68,18 +59,14 @@ STORE_ERRORS: Final = {
 }
 
 
-class Owner(NamedTuple):
-    """The owner of a transactional id, or the sender of a request: a producer id and its epoch."""
-
-    producer_id: int
-    epoch: int
-
-
 class Outcome(NamedTuple):
     """The answer to every request; it contains the owner where the response has it."""
 
     error: ErrorCode
     owner: Owner = Owner(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
+
+
+DONE: Final = Outcome(ErrorCode.NONE)
 
 
 class WriteMarkers(NamedTuple):
@@ -93,17 +80,32 @@ class WriteMarkers(NamedTuple):
     partitions: frozenset[TopicPartition]
 
 
-class Storing(NamedTuple):
-    """Token of an append: the new state, the former state, and the request that waits for it."""
-
-    target: TransactionMetadata
-    reply_to: Any = None
-    outcome: Outcome = Outcome(ErrorCode.NONE)
-    fences: bool = False
-    before: TransactionMetadata | None = None
+class AdmitNext(NamedTuple):
+    """Effect: no append is pending any more, so requests that wait for the next transaction may go on."""
 
 
-Effects = list[Effect | WriteMarkers]
+class Storing:
+    """Token of an append: the new state, the former state, and the request that waits for the outcome."""
+
+    __slots__ = ("before", "fences", "outcome", "reply_to", "target")
+
+    def __init__(
+        self,
+        target: TransactionMetadata,
+        before: TransactionMetadata,
+        reply_to: Any = None,
+        outcome: Outcome = DONE,
+        *,
+        fences: bool = False,
+    ) -> None:
+        self.target = target
+        self.before = before
+        self.reply_to = reply_to
+        self.outcome = outcome
+        self.fences = fences
+
+
+Effects = list[Effect | WriteMarkers | AdmitNext]
 
 
 class Transaction:
@@ -137,14 +139,14 @@ class Transaction:
         return self.metadata.status is Status.DEAD
 
     @property
+    def is_removable(self) -> bool:
+        """Whether nothing is left of the id."""
+        return self.is_dead
+
+    @property
     def unmarked(self) -> frozenset[TopicPartition]:
         """The partitions whose marker is not written yet."""
         return frozenset(self._unmarked)
-
-    @property
-    def is_exhausted(self) -> bool:
-        """Whether the next epoch needs another producer id."""
-        return self.metadata.epoch >= LAST_EPOCH
 
     @property
     def is_between(self) -> bool:
@@ -156,103 +158,44 @@ class Transaction:
         """The producer that owns the id now."""
         return Owner(self.metadata.producer_id, self.metadata.epoch)
 
-    # --- InitProducerId ---
+    # --- requests ---
 
     def init(self, token: Any, timeout_ms: int, expected: Owner | None, fresh_id: int, now: Now) -> Effects:
         """Make a producer the owner of the id, or bump its epoch after an error if it sends its former owner (KIP-360).
 
-        Answered with the owner's id and epoch. `fresh_id` is an unused producer id, needed where `is_exhausted`.
+        Answered with the owner's id and epoch. `fresh_id` is an unused producer id, needed where the epochs have run
+        out.
         """
         metadata = self.metadata
         if self.busy:
             return [Reply(token, Outcome(ErrorCode.CONCURRENT_TRANSACTIONS))]
-        if expected is not None and not self._was(expected):
+        if expected is not None and not preparation.may_continue(metadata, expected):
             return [Reply(token, Outcome(ErrorCode.PRODUCER_FENCED))]
-        if metadata.status in ENDING:
-            return [Reply(token, Outcome(ErrorCode.CONCURRENT_TRANSACTIONS))]
-        if metadata.status is Status.ONGOING:
-            # The producer retries until the abort is complete.
-            return [*self._fence(now, fresh_id), Reply(token, Outcome(ErrorCode.CONCURRENT_TRANSACTIONS))]
-        target = self._next_owner(timeout_ms, expected, fresh_id, now)
+        transition = TABLE[metadata.status, Event.INIT]
+        if transition.error:
+            fence = self._fence(fresh_id, now) if transition.to is not None else []
+            return [*fence, Reply(token, Outcome(transition.error))]
+        target = preparation.prepare_owner(metadata, timeout_ms, expected, fresh_id, now)
         if target is None:
             return [Reply(token, Outcome(ErrorCode.PRODUCER_FENCED))]
-        return self._store(Storing(target, token, Outcome(ErrorCode.NONE, Owner(target.producer_id, target.epoch))))
-
-    def _was(self, expected: Owner) -> bool:
-        """Whether this producer owns the id, or is its previous owner."""
-        metadata = self.metadata
-        return (
-            metadata.epoch == NO_PRODUCER_EPOCH
-            or expected.producer_id == metadata.producer_id
-            or (expected.producer_id == metadata.previous_producer_id and expected.epoch >= LAST_EPOCH)
-        )
-
-    def _next_owner(
-        self, timeout_ms: int, expected: Owner | None, fresh_id: int, now: Now
-    ) -> TransactionMetadata | None:
-        metadata = self.metadata
-        empty = metadata._replace(
-            status=Status.EMPTY,
-            timeout_ms=timeout_ms,
-            partitions=frozenset(),
-            started_ms=NOT_STARTED,
-            updated_ms=now.wall_ms,
-            next_producer_id=NO_PRODUCER_ID,
-        )
-        if self.is_exhausted and (expected is None or expected.epoch == metadata.epoch):
-            return empty._replace(
-                producer_id=fresh_id,
-                previous_producer_id=metadata.producer_id,
-                epoch=0,
-                last_epoch=NO_PRODUCER_EPOCH if expected is None else metadata.epoch,
-            )
-        bumped = metadata.epoch + 1
-        if expected is None:
-            return empty._replace(epoch=bumped, last_epoch=NO_PRODUCER_EPOCH)
-        if metadata.epoch in (NO_PRODUCER_EPOCH, expected.epoch):
-            return empty._replace(epoch=bumped, last_epoch=metadata.epoch)
-        if expected.epoch == metadata.last_epoch:
-            return empty  # a repeated request: return the same epoch again
-        return None
-
-    def _fence(self, now: Now, fresh_id: int = NO_PRODUCER_ID) -> Effects:
-        """Fence the owner and abort its transaction; the fenced owner may continue from there (KAFKA-19367)."""
-        metadata = self.metadata
-        turns_to = fresh_id if self.is_exhausted and metadata.version >= EPOCH_PER_TRANSACTION else NO_PRODUCER_ID
-        last_epoch = NO_PRODUCER_EPOCH if self.is_exhausted and turns_to == NO_PRODUCER_ID else metadata.epoch
-        before = metadata
-        if metadata.epoch <= LAST_EPOCH:
-            # At once, not when the abort is durable: no request of the old owner may come in between.
-            metadata = self.metadata = metadata._replace(epoch=metadata.epoch + 1, last_epoch=last_epoch)
-        target = metadata._replace(status=Status.PREPARE_ABORT, updated_ms=now.wall_ms, next_producer_id=turns_to)
-        return self._store(Storing(target, fences=True, before=before))
-
-    # --- partitions ---
+        return self._store(target, token, Outcome(ErrorCode.NONE, Owner(target.producer_id, target.epoch)))
 
     def add(self, token: Any, owner: Owner, partitions: Iterable[TopicPartition], version: int, now: Now) -> Effects:
         """Add partitions to the transaction; the first ones begin it."""
         metadata = self.metadata
-        error = self._check_owner(owner)
         wanted = frozenset(partitions)
-        if not error and self.is_between:
-            error = ErrorCode.CONCURRENT_TRANSACTIONS
+        error = self._check_owner(owner)
+        if not error:
+            error = ErrorCode.CONCURRENT_TRANSACTIONS if self.busy else TABLE[metadata.status, Event.ADD].error
         if error or (metadata.status is Status.ONGOING and wanted <= metadata.partitions):
             return [Reply(token, Outcome(error))]
-        begins = metadata.status in IDLE
-        target = metadata._replace(
-            status=Status.ONGOING,
-            partitions=wanted if begins else metadata.partitions | wanted,
-            started_ms=now.wall_ms if begins else metadata.started_ms,
-            updated_ms=now.wall_ms,
-            version=version,
-        )
-        return self._store(Storing(target, token))
+        return self._store(preparation.prepare_add(metadata, wanted, version, now), token)
 
     def verify(self, owner: Owner, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, ErrorCode]:
         """Whether the transaction has these partitions (KIP-890)."""
         error = self._check_owner(owner)
-        if not error and self.metadata.status in ENDING:
-            error = ErrorCode.CONCURRENT_TRANSACTIONS
+        if not error:
+            error = TABLE[self.metadata.status, Event.ADD].error
         inside = self.metadata.partitions if self.metadata.status is Status.ONGOING else frozenset[TopicPartition]()
         return {
             each: error or (ErrorCode.NONE if each in inside else ErrorCode.TRANSACTION_ABORTABLE)
@@ -262,78 +205,39 @@ class Transaction:
     def _check_owner(self, owner: Owner) -> ErrorCode:
         if owner.producer_id != self.metadata.producer_id or self.is_dead:
             return ErrorCode.INVALID_PRODUCER_ID_MAPPING
-        return ErrorCode.NONE if self._is_current(owner.epoch) else ErrorCode.PRODUCER_FENCED
-
-    def _is_current(self, epoch: int) -> bool:
-        # The epoch after the last one, for fencing, has no owner, and neither has the one before the first.
-        return epoch == self.metadata.epoch and 0 <= epoch <= LAST_EPOCH
-
-    # --- EndTxn ---
+        is_current = preparation.is_current(self.metadata, owner.epoch)
+        return ErrorCode.NONE if is_current else ErrorCode.PRODUCER_FENCED
 
     def end(self, token: Any, owner: Owner, commit: bool, version: int, fresh_id: int, now: Now) -> Effects:
         """Commit or abort. Answered with the new owner.
 
-        `fresh_id` is an unused producer id, needed where `is_exhausted` and the producer uses version 2.
+        `fresh_id` is an unused producer id, needed where `metadata.is_exhausted` and the producer uses version 2.
         """
-        error = self._judge_end(owner, commit, version)
+        error = self._check_end(owner, commit, version)
         if error is not None:
             return [Reply(token, Outcome(error, Owner(NO_PRODUCER_ID, NO_PRODUCER_EPOCH) if error else self.owner))]
         return self._decide(token, commit, version, fresh_id, now)
 
-    def _judge_end(self, owner: Owner, commit: bool, version: int) -> ErrorCode | None:
+    def _check_end(self, owner: Owner, commit: bool, version: int) -> ErrorCode | None:
         """The code of a request that needs no decision; None for a request that does."""
-        metadata = self.metadata
-        status, bumps = metadata.status, version >= EPOCH_PER_TRANSACTION
-        turned = bumps and (owner.producer_id, owner.epoch, metadata.epoch) == (
-            metadata.previous_producer_id,
-            LAST_EPOCH,
-            0,
-        )
-        if (owner.producer_id != metadata.producer_id and not turned) or self.is_dead:
+        metadata, is_v2 = self.metadata, version >= EPOCH_PER_TRANSACTION
+        has_turned = is_v2 and preparation.has_turned(metadata, owner)
+        if (owner.producer_id != metadata.producer_id and not has_turned) or self.is_dead:
             return ErrorCode.INVALID_PRODUCER_ID_MAPPING
-        bumped = metadata.epoch <= LAST_EPOCH and owner.epoch == metadata.epoch - 1
-        again = turned or (bumps and bumped and not self._fencing)
-        same = not turned and self._is_current(owner.epoch)
-        if bumps:
-            valid = {True: again, False: same}[status in ENDING] or (status in ENDED and again)
-        else:
-            valid = same
-        if not valid:
+        is_fencing = self._storing is not None and self._storing.fences
+        is_repeated = is_v2 and preparation.is_repeated_end(metadata, owner, is_fencing=is_fencing)
+        if not is_repeated and not preparation.is_current(metadata, owner.epoch):
             return ErrorCode.PRODUCER_FENCED
-        if self.busy:
+        transition = TABLE[metadata.status, end_event(commit=commit, is_v2=is_v2, is_repeated=is_repeated)]
+        if self.busy and transition.error is not ErrorCode.PRODUCER_FENCED:
             return ErrorCode.CONCURRENT_TRANSACTIONS
-        if status is Status.ONGOING:
-            return None
-        if status in ENDING:
-            is_same = commit == (status is Status.PREPARE_COMMIT)
-            return ErrorCode.CONCURRENT_TRANSACTIONS if is_same else ErrorCode.INVALID_TXN_STATE
-        if status in ENDED and (again or not bumps):
-            is_same = commit == (status is Status.COMPLETE_COMMIT)
-            return ErrorCode.NONE if is_same else ErrorCode.INVALID_TXN_STATE
-        # No transaction has begun: a producer of version 2 may still abort, because it cannot detect that.
-        return None if bumps and not commit else ErrorCode.INVALID_TXN_STATE
-
-    @property
-    def _fencing(self) -> bool:
-        return self._storing is not None and self._storing.fences
+        return transition.error if transition.to is None else None
 
     def _decide(self, token: Any, commit: bool, version: int, fresh_id: int, now: Now) -> Effects:
-        metadata = self.metadata
-        bumps = version >= EPOCH_PER_TRANSACTION
-        began = metadata.status is Status.ONGOING
-        target = metadata._replace(
-            status=Status.PREPARE_COMMIT if commit else Status.PREPARE_ABORT,
-            epoch=metadata.epoch + 1 if bumps else metadata.epoch,
-            last_epoch=metadata.epoch if bumps else metadata.last_epoch,
-            next_producer_id=fresh_id if bumps and self.is_exhausted else NO_PRODUCER_ID,
-            partitions=metadata.partitions if began else frozenset(),
-            started_ms=metadata.started_ms if began else now.wall_ms,
-            updated_ms=now.wall_ms,
-            version=version,
-        )
-        after = _completed(target, now)
-        outcome = Outcome(ErrorCode.NONE, Owner(after.producer_id, after.epoch))
-        return self._store(Storing(target, token, outcome))
+        decision = Status.PREPARE_COMMIT if commit else Status.PREPARE_ABORT
+        target = preparation.prepare_end(self.metadata, decision, version, fresh_id, now)
+        after = preparation.prepare_complete(target, now)
+        return self._store(target, token, Outcome(ErrorCode.NONE, Owner(after.producer_id, after.epoch)))
 
     # --- time ---
 
@@ -341,57 +245,75 @@ class Transaction:
         """Whether a transaction has exceeded its timeout, so that it must be aborted."""
         metadata = self.metadata
         overdue = metadata.started_ms + metadata.timeout_ms < now.wall_ms
-        return metadata.status is Status.ONGOING and not self.busy and overdue
+        return overdue and not self.busy and TABLE[metadata.status, Event.TIMEOUT].to is not None
 
     def time_out(self, fresh_id: int, now: Now) -> Effects:
-        """Abort a transaction that is overdue; this fences its producer. `fresh_id` is needed where `is_exhausted`."""
-        return self._fence(now, fresh_id) if self.is_overdue(now) else []
+        """Abort a transaction that is overdue; this fences its producer. `fresh_id` is as in `init`."""
+        return self._fence(fresh_id, now) if self.is_overdue(now) else []
+
+    def _fence(self, fresh_id: int, now: Now) -> Effects:
+        """Fence the owner and abort its transaction."""
+        before = self.metadata
+        target = preparation.prepare_fence(before, fresh_id, now)
+        # At once, not when the abort is durable: no request of the old owner may come in between.
+        self.metadata = before._replace(epoch=target.epoch, last_epoch=target.last_epoch)
+        return self._append(Storing(target, before, fences=True))
 
     def expire(self, now: Now, expiration_ms: int) -> Effects:
         """Remove a transactional id that was unused for the expiration time."""
         metadata = self.metadata
-        if metadata.status not in IDLE or self.busy or metadata.updated_ms + expiration_ms > now.wall_ms:
+        target = TABLE[metadata.status, Event.EXPIRATION].to
+        if target is None or self.busy or metadata.updated_ms + expiration_ms > now.wall_ms:
             return []
-        return self._store(Storing(metadata._replace(status=Status.DEAD)))
+        return self._store(metadata._replace(status=target))
 
     # --- the log ---
 
-    def _store(self, storing: Storing) -> Effects:
+    def _store(self, target: TransactionMetadata, reply_to: Any = None, outcome: Outcome = DONE) -> Effects:
+        before = self.metadata
+        if before.epoch == NO_PRODUCER_EPOCH:
+            before = before._replace(status=Status.DEAD)  # it has no record in the log
+        return self._append(Storing(target, before, reply_to, outcome))
+
+    def _append(self, storing: Storing) -> Effects:
+        assert storing.target.status in TRANSITIONS[self.metadata.status], (
+            f"{self.transactional_id}: {self.metadata.status.label} cannot become {storing.target.status.label}"
+        )
         dies = storing.target.status is Status.DEAD
         entry = tombstone(self.transactional_id) if dies else record(self.transactional_id, storing.target)
         self._storing = storing
-        return [Append([entry], storing)]
+        return [Append([entry], storing, undo=(partial(self._restore, storing.before),))]
+
+    def _restore(self, before: TransactionMetadata) -> None:
+        """Undo an append: the log has refused its record."""
+        self._storing = None
+        self.metadata = before
 
     def appended(self, token: Storing, error: ErrorCode, now: Now) -> Effects:
         """Handle an outcome of an append, as the table at the head of `pending_writes` defines."""
-        if self._storing is None or token.target is not self._storing.target:
-            return []
-        token = self._storing
-        answer = token.outcome if not error else Outcome(STORE_ERRORS.get(error, error))
-        effects: Effects = [Reply(token.reply_to, answer)] if token.reply_to is not None else []
+        effects: Effects = []
+        if token.reply_to is not None:
+            answer = token.outcome if not error else Outcome(STORE_ERRORS.get(error, error))
+            effects.append(Reply(token.reply_to, answer))
+            token.reply_to = None
         if error is ErrorCode.REQUEST_TIMED_OUT:
-            self._storing = token._replace(reply_to=None)
             return effects
-        self._storing = None
-        if error not in COMMITTED:
-            return effects + self._refused(token, error, now)
-        self.metadata = token.target
-        return effects + (self.resume(now) if self.metadata.status in ENDING else [])
-
-    def _refused(self, token: Storing, error: ErrorCode, now: Now) -> Effects:
-        if token.before is not None:
-            self.metadata = token.before
-        if self.metadata.epoch == NO_PRODUCER_EPOCH:
-            self.metadata = self.metadata._replace(status=Status.DEAD)  # it has no record in the log
-        is_lost = STORE_ERRORS.get(error) is ErrorCode.NOT_COORDINATOR
-        if token.target.status in ENDED and not is_lost:
+        if error in COMMITTED:
+            self._storing = None
+            self.metadata = token.target
+            effects += self.loaded(now)
+        elif token.target.status in ENDED and STORE_ERRORS.get(error, error) is not ErrorCode.NOT_COORDINATOR:
             # The transaction is decided, and every partition has its marker: only the record is late.
-            return [SetTimer(COMPLETE, now.monotonic_ms + AGAIN_MS)]
+            effects.append(SetTimer(COMPLETE, now.monotonic_ms + AGAIN_MS))
+        return [*effects, AdmitNext()]
+
+    def reverted(self, error: ErrorCode, now: Now) -> Effects:
+        """The log has refused a record; `appended` has answered the request."""
         return []
 
     # --- markers ---
 
-    def resume(self, now: Now) -> Effects:
+    def loaded(self, now: Now) -> Effects:
         """Send the markers of a decision that is durable, after its append or after a load."""
         metadata = self.metadata
         if metadata.status not in ENDING or self.busy or self._unmarked:
@@ -409,33 +331,13 @@ class Transaction:
         self._unmarked.discard(partition)
         return [] if self._unmarked else self._complete(now)
 
-    def timer(self, now: Now) -> Effects:
+    def timer(self, name: TimerName, now: Now) -> Effects:
         """Handle the timer COMPLETE: retry the record that completes the transaction."""
         return self._complete(now) if self.metadata.status in ENDING and not self._unmarked and not self.busy else []
 
     def _complete(self, now: Now) -> Effects:
-        return self._store(Storing(_completed(self.metadata, now)))
+        return self._store(preparation.prepare_complete(self.metadata, now))
 
-    def unload(self) -> Effects:
-        """Answer the waiting request, because this broker no longer coordinates the id."""
-        storing, self._storing = self._storing, None
-        effects: Effects = [CancelTimer(COMPLETE)]
-        if storing is not None and storing.reply_to is not None:
-            effects.append(Reply(storing.reply_to, Outcome(ErrorCode.NOT_COORDINATOR)))
-        return effects
-
-
-def _completed(metadata: TransactionMetadata, now: Now) -> TransactionMetadata:
-    """The state that follows a decision once every partition has its marker."""
-    after = metadata._replace(
-        status=Status.COMPLETE_COMMIT if metadata.status is Status.PREPARE_COMMIT else Status.COMPLETE_ABORT,
-        partitions=frozenset(),
-        updated_ms=now.wall_ms,
-        next_producer_id=NO_PRODUCER_ID,
-    )
-    if metadata.next_producer_id != NO_PRODUCER_ID:
-        # The epochs are exhausted: the client changes from its last epoch to another producer id with epoch 0.
-        after = after._replace(
-            producer_id=metadata.next_producer_id, previous_producer_id=metadata.producer_id, epoch=0
-        )
-    return after
+    def unload(self, now: Now) -> Effects:
+        """This broker no longer coordinates the id; `appended` answers the waiting request."""
+        return []

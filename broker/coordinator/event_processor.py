@@ -1,0 +1,265 @@
+"""Event processor: performs the effects of coordinators' state machines (Kafka: CoordinatorEventProcessor).
+
+The processor holds what every state machine of a coordinator has beside its own state: the appends without a final
+outcome, and the timers. It passes the outcomes of appends and the timers to the state machine as events. A state
+machine never handles a rejected append itself: the processor first reverts the changes of that append and of all later
+ones (`coordinator.state.pending_writes`), and the state machine then answers the requests.
+
+Calls nest: an append for one state machine can complete that of another.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, Generic, Protocol, TypeVar
+
+from odradek.broker.coordinator.state.pending_writes import COMMITTED, PendingWrites, Write
+from odradek.broker.runtime.state.effects import Append, CancelTimer, KeyValue, Now, Reply, SetTimer, TimerName
+from odradek.broker.runtime.timers import Clock, Timer, Timers
+from odradek.protocol.errors import ErrorCode, KafkaError
+
+log = logging.getLogger(__name__)
+
+Effects = list[Any]
+"""The effects of `runtime.state.effects`, and effects of one coordinator alone."""
+
+
+class StateMachine(Protocol):
+    """The pure state machine of one group or one transactional id.
+
+    Every method is an event; the effects that it returns are performed in order.
+    """
+
+    @property
+    def is_removable(self) -> bool:
+        """Whether nothing is left of it, so that it is removed once no append is pending."""
+        ...
+
+    def loaded(self, now: Now) -> Effects:
+        """This broker has become its coordinator."""
+        ...
+
+    def appended(self, token: Any, error: ErrorCode, now: Now) -> Effects:
+        """An outcome of an append; the changes of a rejected append are reverted before this."""
+        ...
+
+    def reverted(self, error: ErrorCode, now: Now) -> Effects:
+        """The changes of one or more appends are reverted; `appended` has been called for each of them."""
+        ...
+
+    def timer(self, name: TimerName, now: Now) -> Effects:
+        """A timer has fired."""
+        ...
+
+    def unload(self, now: Now) -> Effects:
+        """This broker no longer coordinates it; `appended` with NOT_COORDINATOR follows for each pending append."""
+        ...
+
+
+Machine = TypeVar("Machine", bound=StateMachine)
+
+
+class CoordinatorShard(Protocol[Machine]):
+    """The state of one partition of the coordinator's internal topic (Kafka: CoordinatorShard)."""
+
+    machines: dict[str, Machine]
+    """The state machines by group id or transactional id."""
+
+    def replay(self, header: Any, record: Any) -> None:
+        """Apply one record of the log during the load. Raises ProtocolError for an invalid record."""
+        ...
+
+    def on_loaded(self, now: Now) -> None:
+        """The load has ended: create the state machines."""
+        ...
+
+    def on_unloaded(self) -> None:
+        """This broker no longer leads the partition, and every state machine has received `unload`."""
+        ...
+
+    def perform(self, machine: Machine, effect: Any, epoch: int) -> None:
+        """Perform an effect of this coordinator alone; `epoch` is the leader epoch of the partition."""
+        ...
+
+
+class PartitionWriter(Protocol):
+    """Appends to the partitions that this broker leads (Kafka: PartitionWriter)."""
+
+    def append(self, partition: int, entries: list[KeyValue], done: Callable[[ErrorCode], None]) -> None:
+        """Append one batch with acks=all; call `done` with each outcome that `pending_writes` lists, perhaps at once.
+
+        Raises KafkaError if the log rejects the batch, or passes the error to `done`.
+        """
+        ...
+
+
+class TransactionalWriter(Protocol):
+    """Appends records that belong to a producer's transaction to the same partitions."""
+
+    def append(self, partition: int, entries: list[KeyValue], permit: Any, done: Callable[[ErrorCode], None]) -> None:
+        """Append one batch of the transaction with acks=all."""
+        ...
+
+
+class LedPartition(Generic[Machine]):
+    """A partition that this broker leads."""
+
+    __slots__ = ("epoch", "partition", "shard")
+
+    def __init__(self, partition: int, epoch: int, shard: CoordinatorShard[Machine]) -> None:
+        self.partition = partition
+        self.epoch = epoch
+        self.shard = shard
+
+
+class _Hosted(Generic[Machine]):
+    """A state machine with its pending writes and its timers."""
+
+    __slots__ = ("key", "led", "machine", "timers", "writes")
+
+    def __init__(self, led: LedPartition[Machine], key: str, machine: Machine) -> None:
+        self.led = led
+        self.key = key
+        self.machine = machine
+        self.writes = PendingWrites()
+        self.timers: dict[TimerName, Timer] = {}
+
+
+class CoordinatorEventProcessor(Generic[Machine]):
+    """Performs the effects of the state machines of one coordinator."""
+
+    def __init__(
+        self, writer: PartitionWriter, transactional_writer: TransactionalWriter | None, clock: Clock, timers: Timers
+    ) -> None:
+        """`transactional_writer` is None for a coordinator whose records are never part of a transaction."""
+        self._writer = writer
+        self._transactional_writer = transactional_writer
+        self._clock = clock
+        self._set_timer = timers.at
+        self._hosted: dict[Machine, _Hosted[Machine]] = {}
+        self._effects: deque[tuple[_Hosted[Machine], Any]] = deque()
+        self._performing = False
+
+    def now(self) -> Now:
+        """The time of an event."""
+        return Now(self._clock.now_ms(), self._clock.monotonic_ms())
+
+    def host(self, led: LedPartition[Machine], key: str, machine: Machine) -> None:
+        """Accept effects of a state machine from now on."""
+        self._hosted[machine] = _Hosted(led, key, machine)
+
+    def machines(self) -> Iterator[Machine]:
+        """Every state machine, without those that are removed while the caller iterates."""
+        for machine in list(self._hosted):
+            if machine in self._hosted:
+                yield machine
+
+    def perform(self, machine: Machine, effects: Effects) -> None:
+        """Perform effects in order; effects that are added meanwhile follow behind them."""
+        self._enqueue(self._hosted[machine], effects)
+        self._run()
+
+    def release(self, machine: Machine) -> None:
+        """Remove a state machine of which nothing is left."""
+        hosted = self._hosted.get(machine)
+        if hosted is not None:
+            self._release(hosted)
+
+    def unload(self, machine: Machine) -> None:
+        """End a state machine whose partition this broker no longer leads."""
+        hosted, now = self._hosted.pop(machine, None), self.now()
+        if hosted is None:
+            return
+        effects = machine.unload(now)
+        for write in hosted.writes.drop():
+            effects += machine.appended(write.token, ErrorCode.NOT_COORDINATOR, now)
+        for name in list(hosted.timers):
+            _cancel_timer(hosted, name)
+        self._enqueue(hosted, effects)
+        self._run()
+
+    def _release(self, hosted: _Hosted[Machine]) -> None:
+        if hosted.machine.is_removable and not hosted.writes:
+            self._hosted.pop(hosted.machine, None)
+            hosted.led.shard.machines.pop(hosted.key, None)
+
+    def _enqueue(self, hosted: _Hosted[Machine], effects: Effects) -> None:
+        self._effects.extend((hosted, effect) for effect in hosted.writes.begin(effects))
+
+    def _run(self) -> None:
+        if self._performing:
+            return
+        self._performing = True
+        try:
+            while self._effects:
+                self._carry_out(*self._effects.popleft())
+        finally:
+            self._performing = False
+
+    def _carry_out(self, hosted: _Hosted[Machine], effect: Any) -> None:
+        match effect:
+            case Append(records, token, permit):
+                self._append(hosted, records, token, permit)
+            case Reply(token, answer):
+                try:
+                    token(answer)
+                except Exception:  # an error in one reply must not prevent the other replies
+                    log.exception("cannot send response key=%s", hosted.key)
+            case SetTimer(name, deadline_ms):
+                _cancel_timer(hosted, name)
+                hosted.timers[name] = self._set_timer(deadline_ms, partial(self._fire, hosted, name))
+            case CancelTimer(name):
+                _cancel_timer(hosted, name)
+            case _:
+                hosted.led.shard.perform(hosted.machine, effect, hosted.led.epoch)
+
+    def _append(self, hosted: _Hosted[Machine], records: list[KeyValue], write: Write, permit: Any) -> None:
+        if write.is_void:
+            return
+        done = partial(self._appended, hosted, write)
+        try:
+            if permit is None:
+                self._writer.append(hosted.led.partition, records, done)
+            else:
+                assert self._transactional_writer is not None, "this coordinator takes part in no transaction"
+                self._transactional_writer.append(hosted.led.partition, records, permit, done)
+        except KafkaError as error:
+            done(error.code)
+
+    def _appended(self, hosted: _Hosted[Machine], write: Write, error: ErrorCode) -> None:
+        if write.is_void:
+            return
+        if error:
+            log.warning(
+                "cannot append coordinator records partition=%d key=%s error=%s",
+                hosted.led.partition,
+                hosted.key,
+                error.name,
+            )
+        machine, now = hosted.machine, self.now()
+        effects: Effects = []
+        if error in COMMITTED or error is ErrorCode.REQUEST_TIMED_OUT:
+            if error in COMMITTED:
+                hosted.writes.commit(write)
+            effects += machine.appended(write.token, error, now)
+        else:
+            for each in reversed(hosted.writes.revert(write)):
+                effects += machine.appended(each.token, error, now)
+            effects += machine.reverted(error, now)
+        self._enqueue(hosted, effects)
+        self._release(hosted)
+        self._run()
+
+    def _fire(self, hosted: _Hosted[Machine], name: TimerName) -> None:
+        hosted.timers.pop(name, None)
+        self._enqueue(hosted, hosted.machine.timer(name, self.now()))
+        self._run()
+
+
+def _cancel_timer(hosted: _Hosted[Any], name: TimerName) -> None:
+    timer = hosted.timers.pop(name, None)
+    if timer is not None:
+        timer.cancel()
