@@ -5,8 +5,8 @@ the client (like Kafka). acks=1 is answered when the leader has appended (and fl
 requires it), acks=all when all in-sync replicas have. Version 8 adds the errors of single records, 10 the current
 leader in a response of the wrong broker (KIP-951), 13 topic ids.
 
-A request with a transactional id takes a separate path: a batch that would begin the transaction in its partition waits
-until the coordinator has verified it (KIP-890; see `transactional_produce`). From version 11 on the error can be
+A batch that would begin a transaction in its partition waits until the coordinator has verified the transaction
+(KIP-890; see `transactional_produce`). From version 11 on the error can be
 TRANSACTION_ABORTABLE, and from version 12 on the leader adds the partition to the transaction itself.
 
 Versions 0 to 2 contain message sets of magic 0 and 1, which are converted to batches. A thread does this and other
@@ -15,36 +15,25 @@ conversions of records, such as to the topic's own codec, where they are large; 
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from typing import TYPE_CHECKING, Final
 
 from odradek.broker.metadata.cache import MetadataCache
 from odradek.broker.metadata.state.topics import is_internal
-from odradek.broker.replication.conversions import SMALL_BYTES, Conversion, Conversions, Outcome, Records
+from odradek.broker.replication.conversions import CODEC_POSITION, SMALL_BYTES, Conversion, is_cheap
 from odradek.broker.replication.delayed_produce import (
     NOT_YET,
-    DelayedProduce,
     Held,
-    HeldProduce,
     PartitionResponse,
     Waiting,
-    fill,
+    refuse_unacknowledged,
 )
 from odradek.broker.replication.partition import Replica, Replicas
+from odradek.broker.replication.produce_appends import ProduceAppends
 from odradek.broker.replication.state.partition import Role
-from odradek.broker.replication.transactional_produce import (
-    HeldWrite,
-    Sender,
-    TransactionalWrites,
-    Unconfirmed,
-    Written,
-)
-from odradek.broker.runtime.purgatory import DelayedOperationPurgatory
+from odradek.broker.replication.transactional_produce import HeldWrite, Sender, Unconfirmed
 from odradek.broker.runtime.timers import Clock
 from odradek.protocol import messages as m
 from odradek.protocol.batch import (
-    ATTRIBUTES_POSITION,
-    CODEC_MASK,
     LOG_OVERHEAD,
     MAGIC,
     MAGIC_POSITION,
@@ -59,7 +48,6 @@ if TYPE_CHECKING:
     from odradek.broker.network.dispatcher import Call
 
 TOPIC_IDS_FROM = 13
-CODEC_POSITION = ATTRIBUTES_POSITION + 1
 NO_ERROR = ErrorCode.NONE
 TopicResponse = m.ProduceResponse.TopicProduceResponse
 RecordError = m.ProduceResponse.BatchIndexAndErrorMessage
@@ -90,31 +78,21 @@ class Produce:
     VERSIONS = (0, 13)
 
     def __init__(
-        self,
-        replicas: Replicas,
-        metadata_cache: MetadataCache,
-        clock: Clock,
-        purgatory: DelayedOperationPurgatory,
-        transactional: TransactionalWrites,
-        conversions: Conversions,
+        self, replicas: Replicas, metadata_cache: MetadataCache, clock: Clock, appends: ProduceAppends
     ) -> None:
-        self._transactional = transactional
-        self._conversions = conversions
         self._replicas = replicas
         self._metadata_cache = metadata_cache
         self._clock = clock
-        self._purgatory = purgatory
+        self._appends = appends
 
     def handle(self, call: Call, request: m.ProduceRequest) -> m.ProduceResponse | None:
-        if request.transactional_id is not None:
-            return self._handle_transactional(call, request, request.transactional_id)
         acks = request.acks
         version = call.version
         now_ms = self._clock.now_ms()
         waiting: Waiting = []
         held: Held = []
-        busy = self._conversions.waiting
         failed = False
+        plain = request.transactional_id is None and not self._appends.conversions.waiting
         topics = []
         for topic in request.topic_data:
             name = topic.name if version < TOPIC_IDS_FROM else self._metadata_cache.name_of(topic.topic_id)
@@ -125,16 +103,19 @@ class Produce:
                     replica = self._replicas.get(name, data.index)
                     if replica is None or replica.is_internal or not -1 <= acks <= 1:
                         replica = self._writable(call, name, data.index, replica, acks)
-                    if busy or (records is not None and len(records) > SMALL_BYTES and _is_work(records, replica)):
-                        conversion = self._convert(call, replica, records, acks)
-                        if conversion is not None:
-                            held.append((conversion, PartitionResponse(index=data.index)))
+                    if plain and (records is None or len(records) <= SMALL_BYTES or is_cheap(records, replica)):
+                        appended = replica.produce(records, acks, now_ms, version)
+                    else:
+                        sender = Sender(request.transactional_id, version, acks)
+                        written = self._appends.append(call.connection, replica, records, sender, now_ms)
+                        if isinstance(written, HeldWrite | Conversion):
+                            held.append((written, PartitionResponse(index=data.index)))
                             partitions.append(held[-1][1])
                             waiting.append((held[-1][1], replica, NOT_YET))
                             continue
-                    appended = replica.produce(records, acks, now_ms, version)
+                        appended = written
                 except KafkaError as refused:
-                    error = _first_fault(records, refused, version)
+                    error = _first_fault(records, refused, request, version)
                     failed = failed or error.code is not NO_ERROR
                     partitions.append(self._refusal(error, name, data.index))
                     continue
@@ -153,71 +134,10 @@ class Produce:
                     answer.error_code = settled
             if partitions:
                 topics.append(TopicResponse(name=name or "", topic_id=topic.topic_id, partition_responses=partitions))
-        if waiting or acks == 0:
-            return self._respond(call, request, Response(responses=topics), waiting, failed, held)
         response = Response(responses=topics)
-        if failed:
-            self.name_leaders(call, response)
+        if waiting or failed or acks == 0:
+            return self._respond(call, request, response, waiting, held, failed=failed)
         return response
-
-    def _convert(
-        self, call: Call, replica: Replica, records: memoryview | None, acks: int, transactional_id: str | None = None
-    ) -> Conversion | None:
-        """A copy of a batch that cannot be written at once; None if it can."""
-        if records is None or not self._conversions.must_wait(call.connection, replica, records, call.version):
-            return None
-        version, clock = call.version, self._clock
-
-        def append(prepared: Records) -> Written | HeldWrite:
-            if transactional_id is None:
-                return replica.produce(prepared, acks, clock.now_ms(), version)
-            sender = Sender(transactional_id, version, acks)
-            return self._transactional.write(sender, replica, prepared, clock.now_ms())
-
-        return Conversion(replica, bytearray(records), version, append)
-
-    def _handle_transactional(
-        self, call: Call, request: m.ProduceRequest, transactional_id: str
-    ) -> m.ProduceResponse | None:
-        """Like `handle`, for batches that may have to wait before they are written."""
-        now_ms = self._clock.now_ms()
-        sender = Sender(transactional_id, call.version, request.acks)
-        waiting: Waiting = []
-        held: Held = []
-        failed = False
-        topics = []
-        for topic in request.topic_data:
-            name = topic.name if call.version < TOPIC_IDS_FROM else self._metadata_cache.name_of(topic.topic_id)
-            partitions = []
-            for data in topic.partition_data:
-                replica = self._replicas.get(name, data.index)
-                try:
-                    if replica is None or replica.is_internal or not -1 <= request.acks <= 1:
-                        replica = self._writable(call, name, data.index, replica, request.acks)
-                    written: Written | HeldWrite | Conversion | None
-                    written = self._convert(call, replica, data.records, request.acks, transactional_id)
-                    if written is None:
-                        written = self._transactional.write(sender, replica, data.records, now_ms)
-                except KafkaError as refused:
-                    error = _malformed(data.records, refused, call.version)
-                    failed = failed or error.code is not NO_ERROR
-                    partitions.append(self._refusal(error, name, data.index))
-                    continue
-                answer = PartitionResponse(index=data.index)
-                partitions.append(answer)
-                if isinstance(written, HeldWrite | Conversion):
-                    held.append((written, answer))
-                    waiting.append((answer, replica, NOT_YET))
-                    continue
-                fill(answer, written)
-                settled = replica.settled(written.last_offset + 1, request.acks)
-                if settled is None:
-                    waiting.append((answer, replica, written.last_offset + 1))
-                else:
-                    answer.error_code = settled
-            if partitions:
-                topics.append(TopicResponse(name=name or "", topic_id=topic.topic_id, partition_responses=partitions))
-        return self._respond(call, request, Response(responses=topics), waiting, failed, held)
 
     def _respond(
         self,
@@ -225,8 +145,9 @@ class Produce:
         request: m.ProduceRequest,
         response: m.ProduceResponse,
         waiting: Waiting,
-        failed: bool,
         held: Held,
+        *,
+        failed: bool,
     ) -> m.ProduceResponse | None:
         """Send the response now, later or, with acks=0, never."""
         if request.acks == 0:
@@ -236,53 +157,17 @@ class Produce:
             self.name_leaders(call, response)
         if not waiting:
             return response
-        timeout_ms = max(0, request.timeout_ms)
-        if not held:
-            operation = DelayedProduce(call, response, waiting, request.acks, self)
-            replicas = [replica for _, replica, _ in waiting]
-            self._purgatory.try_complete_else_watch(operation, replicas, timeout_ms)
-            return None
-        self._hold(
-            HeldProduce(
-                call, response, waiting, request.acks, self, held, self._transactional, self._purgatory, timeout_ms
-            ),
-            held,
-            call.connection,
-        )
+        self._appends.wait(call, request, response, waiting, held, self)
         return None
-
-    def _hold(self, operation: HeldProduce, held: Held, connection: Hashable) -> None:
-        """Begin to wait, then verify or convert the batches that are not appended yet."""
-        operation.start()
-        if operation.is_completed:
-            return
-        verified = [write for write, _ in held if isinstance(write, HeldWrite)]
-        if verified:
-            self._transactional.hold(verified, operation.written)
-        for write, _ in held:
-            if isinstance(write, Conversion):
-                self._conversions.add(connection, write, operation.written)
 
     def _stay_silent(self, call: Call, held: Held, failed: bool) -> None:
         """acks=0: notify the client of failures only, by closing its connection."""
         if failed:
-            call.connection.refuse("acks=0", "a write with acks=0 was refused")
-        left = len(held)
-        if not left:
+            refuse_unacknowledged(call)
+        if held:
+            self._appends.append_unacknowledged(call, held)
+        else:
             call.no_reply = True
-            return
-
-        def written(_: Conversion, outcome: Outcome) -> None:
-            nonlocal left
-            left -= 1
-            if isinstance(outcome, KafkaError) and outcome.code:
-                call.connection.refuse("acks=0", "a write with acks=0 was refused")
-            elif not left:
-                call.connection.answer(call, ())  # no bytes, but it limits the requests that wait on this connection
-
-        for write, _ in held:
-            if isinstance(write, Conversion):
-                self._conversions.add(call.connection, write, written)
 
     def _writable(self, call: Call, name: str | None, index: int, replica: Replica | None, acks: int) -> Replica:
         """The replica, unless there is none or the client may not write to it; errors have the order of Kafka's checks.
@@ -358,9 +243,13 @@ def _malformed(records: memoryview | None, refused: KafkaError, version: int) ->
     return refused
 
 
-def _first_fault(records: memoryview | None, refused: KafkaError, version: int) -> KafkaError:
+def _first_fault(
+    records: memoryview | None, refused: KafkaError, request: m.ProduceRequest, version: int
+) -> KafkaError:
     """The error of a refused batch: if it is transactional and the request has no transactional id, that error."""
     refused = _malformed(records, refused, version)
+    if request.transactional_id is not None:
+        return refused
     if records is None or len(records) <= CODEC_POSITION or records[MAGIC_POSITION] != MAGIC:
         return refused
     if not records[CODEC_POSITION] & TRANSACTIONAL or isinstance(refused, NotABatch):
@@ -369,15 +258,3 @@ def _first_fault(records: memoryview | None, refused: KafkaError, version: int) 
         return refused  # no whole batch
     text = "a transactional batch without a transactional id"
     return KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, text)
-
-
-def _is_work(records: memoryview, replica: Replica) -> bool:
-    """Whether a batch may need more than a validation of each record. The check is fast and negative for most batches.
-
-    It is positive if the batch or the topic has a codec, or if the batch is a message set.
-    """
-    return (
-        records[CODEC_POSITION] & CODEC_MASK != 0
-        or records[MAGIC_POSITION] < MAGIC
-        or replica.log.config.compression_type != "producer"
-    )

@@ -84,6 +84,7 @@ from odradek.broker.replication.alter_log_dirs import ReplicaMoves
 from odradek.broker.replication.conversions import Conversions
 from odradek.broker.replication.log_dirs import LogDirs
 from odradek.broker.replication.partition import Replicas
+from odradek.broker.replication.produce_appends import ProduceAppends
 from odradek.broker.replication.replica_manager import ReplicaManager
 from odradek.broker.replication.state.fetch_session import FetchSessions
 from odradek.broker.runtime.purgatory import DelayedOperationPurgatory
@@ -147,11 +148,10 @@ def _log_handlers(services: Services) -> list[Handler]:
     def max_bytes() -> int:
         return int(config["fetch.max.bytes"])
 
+    appends = ProduceAppends(services.coordination.writes, services.conversions, purgatory, clock)
     nearest = SameRack(services.metadata_cache) if config["replica.selector.class"] == RACK_AWARE else leader_only
     return [
-        Produce(
-            replicas, services.metadata_cache, clock, purgatory, services.coordination.writes, services.conversions
-        ),
+        Produce(replicas, services.metadata_cache, clock, appends),
         Fetch(
             Reads(replicas, services.metadata_cache, max_bytes, nearest),
             sessions,

@@ -20,6 +20,7 @@ from typing import Final
 from odradek.broker.replication.partition import Replica, Worker
 from odradek.broker.replication.transactional_produce import HeldWrite, Written
 from odradek.broker.runtime.timers import Clock
+from odradek.protocol.batch import ATTRIBUTES_POSITION, CODEC_MASK, MAGIC, MAGIC_POSITION
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.legacy import down_convert_batches
 from odradek.storage.segment import FileRange
@@ -27,6 +28,7 @@ from odradek.storage.validation import Prepared, prepare, takes_long
 
 log = logging.getLogger(__name__)
 
+CODEC_POSITION: Final = ATTRIBUTES_POSITION + 1
 SMALL_BYTES: Final = 4096
 """A batch up to this size is converted without a thread."""
 
@@ -53,6 +55,18 @@ class Conversion:
     def abandon(self) -> None:
         """The request is answered without this batch, so it must not be appended any more."""
         self.on_outcome = None
+
+
+def is_cheap(records: memoryview, replica: Replica) -> bool:
+    """Whether a batch needs no more than a validation of each record. The check is fast and positive for most batches.
+
+    It is negative if the batch or the topic has a codec, or if the batch is a message set.
+    """
+    return (
+        records[CODEC_POSITION] & CODEC_MASK == 0
+        and records[MAGIC_POSITION] >= MAGIC
+        and replica.log.config.compression_type == "producer"
+    )
 
 
 class Conversions:

@@ -1,7 +1,8 @@
 """Delayed produce: a Produce request that waits for the in-sync replicas or an fsync (Kafka: DelayedProduce).
 
 The response is sent when every partition has an outcome. `HeldProduce` is a request with batches that are not appended
-yet, because they have to be converted or their transaction has to be verified first.
+yet, because they have to be converted or their transaction has to be verified first. A request with acks=0 waits only
+for its conversions (`UnacknowledgedProduce`).
 """
 
 from __future__ import annotations
@@ -129,9 +130,8 @@ class HeldProduce(DelayedProduce):
         self._purgatory = purgatory
         self._timeout_ms = timeout_ms
 
-    def start(self) -> None:
-        """Begin to wait; the timer waits for the conversions."""
-        self._purgatory.try_complete_else_watch(self, [replica for _, replica, _ in self._waiting], self._timeout_ms)
+    def postpone_timer(self) -> None:
+        """If there are conversions, wait without a deadline until the last one ends."""
         if self._converts:
             self.cancel_timer()
 
@@ -169,3 +169,28 @@ class HeldProduce(DelayedProduce):
         for write, _ in self._held:
             write.abandon()
         super().on_complete()
+
+
+class UnacknowledgedProduce:
+    """A request with acks=0 whose batches have to be converted. It has no response, so the broker closes the connection
+    if a batch is refused.
+    """
+
+    __slots__ = ("_call", "_left")
+
+    def __init__(self, call: Call, batches: int) -> None:
+        self._call = call
+        self._left = batches
+
+    def written(self, write: Conversion, outcome: WriteOutcome) -> None:
+        """Handle a batch that is now appended or refused."""
+        self._left -= 1
+        if isinstance(outcome, KafkaError) and outcome.code:
+            refuse_unacknowledged(self._call)
+        elif not self._left:
+            self._call.connection.answer(self._call, ())  # no bytes, but it limits the requests that wait
+
+
+def refuse_unacknowledged(call: Call) -> None:
+    """A write with acks=0 was refused: close the connection, the only way to notify the client."""
+    call.connection.refuse("acks=0", "a write with acks=0 was refused")

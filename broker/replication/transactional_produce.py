@@ -43,9 +43,9 @@ OnOutcome = Callable[["HeldWrite", Written | KafkaError], None]
 
 
 class Sender(NamedTuple):
-    """The fields of a Produce request with a transactional id that apply to all of its batches."""
+    """The fields of a Produce request that apply to all of its batches."""
 
-    transactional_id: str
+    transactional_id: str | None
     version: int
     acks: int
 
@@ -95,11 +95,11 @@ class TransactionalWrites:
     ) -> Appended | HeldWrite:
         """Append a batch, or return a copy of it that waits for its verification after a call of `hold`.
 
-        Raises KafkaError as `Replica.produce`.
+        A batch without a transaction needs no verification. Raises KafkaError as `Replica.produce`.
         """
-        acks, version = sender.acks, sender.version
-        header = _transactional(records)
-        if header is None or records is None:
+        transactional_id, version, acks = sender
+        header = _transactional(records) if transactional_id is not None else None
+        if header is None or records is None or transactional_id is None:
             return replica.produce(records, acks, now_ms, version)
         if header.producer_id < 0:  # no producer id, so no transaction to verify
             return replica.produce(records, acks, now_ms, version, WAIVED)
@@ -113,7 +113,7 @@ class TransactionalWrites:
             return replica.produce(records, acks, now_ms, version, OPEN)
         if acks == 0:
             raise KafkaError(ErrorCode.INVALID_TXN_STATE, "the first batch of a transaction has acks=0")
-        transaction = Transaction(sender.transactional_id, header.producer_id, header.producer_epoch)
+        transaction = Transaction(transactional_id, header.producer_id, header.producer_epoch)
         kept = records if isinstance(records, Prepared) else bytearray(records)
         return HeldWrite(sender, replica, kept, transaction, verification)
 
