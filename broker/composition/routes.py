@@ -41,7 +41,7 @@ from odradek.broker.apis.elect_leaders import ElectLeaders
 from odradek.broker.apis.end_txn import EndTxn
 from odradek.broker.apis.envelope import Envelope
 from odradek.broker.apis.expire_delegation_token import ExpireDelegationToken
-from odradek.broker.apis.fetch import Fetch, Reads, SameRack, leader_only
+from odradek.broker.apis.fetch import Fetch
 from odradek.broker.apis.find_coordinator import FindCoordinator
 from odradek.broker.apis.heartbeat import Heartbeat
 from odradek.broker.apis.incremental_alter_configs import IncrementalAlterConfigs
@@ -82,10 +82,12 @@ from odradek.broker.metadata.topic_responses import TopicAnswers
 from odradek.broker.network.dispatcher import Dispatcher, Handler
 from odradek.broker.replication.alter_log_dirs import ReplicaMoves
 from odradek.broker.replication.conversions import Conversions
+from odradek.broker.replication.fetch_reader import FetchReader
 from odradek.broker.replication.log_dirs import LogDirs
 from odradek.broker.replication.partition import Replicas
 from odradek.broker.replication.produce_appends import ProduceAppends
 from odradek.broker.replication.replica_manager import ReplicaManager
+from odradek.broker.replication.replica_selector import RackAwareReplicaSelector, leader_selector
 from odradek.broker.replication.state.fetch_session import FetchSessions
 from odradek.broker.runtime.purgatory import DelayedOperationPurgatory
 from odradek.broker.runtime.request_tasks import RequestTasks
@@ -143,27 +145,23 @@ def handlers(services: Services, dispatcher: Dispatcher) -> list[Handler]:
 
 def _log_handlers(services: Services) -> list[Handler]:
     config, replicas, clock, purgatory = services.config, services.replicas, services.clock, services.purgatory
-    sessions = services.sessions
+    metadata_cache = services.metadata_cache
 
     def max_bytes() -> int:
         return int(config["fetch.max.bytes"])
 
+    is_rack_aware = config["replica.selector.class"] == RACK_AWARE
+    selector = RackAwareReplicaSelector(metadata_cache) if is_rack_aware else leader_selector
     appends = ProduceAppends(services.coordination.writes, services.conversions, purgatory, clock)
-    nearest = SameRack(services.metadata_cache) if config["replica.selector.class"] == RACK_AWARE else leader_only
+    reader = FetchReader(replicas, metadata_cache, purgatory, max_bytes, selector)
     return [
-        Produce(replicas, services.metadata_cache, clock, appends),
-        Fetch(
-            Reads(replicas, services.metadata_cache, max_bytes, nearest),
-            sessions,
-            clock,
-            purgatory,
-            services.conversions.worker,
-        ),
-        ListOffsets(replicas, services.metadata_cache, clock),
-        OffsetForLeaderEpoch(replicas, services.metadata_cache),
-        DeleteRecords(replicas, services.metadata_cache, purgatory),
+        Produce(replicas, metadata_cache, clock, appends),
+        Fetch(reader, replicas, metadata_cache, services.sessions, clock, services.conversions.worker),
+        ListOffsets(replicas, metadata_cache, clock),
+        OffsetForLeaderEpoch(replicas, metadata_cache),
+        DeleteRecords(replicas, metadata_cache, purgatory),
         DescribeLogDirs(services.log_dirs),
-        AlterReplicaLogDirs(services.moves, services.metadata_cache),
+        AlterReplicaLogDirs(services.moves, metadata_cache),
     ]
 
 

@@ -7,36 +7,14 @@ entered the watch lists.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING
 
 from odradek.broker.replication.partition import Replica
 from odradek.broker.runtime.purgatory import DelayedOperation
 
 if TYPE_CHECKING:
     from odradek.broker.network.dispatcher import Call
-
-
-class Reading(Protocol):
-    """The partitions of one request, which can be read repeatedly."""
-
-    min_bytes: int
-
-    def try_read(self) -> tuple[dict[Replica, int], bool]:
-        """Read every partition. Returns the bytes read from each replica, and whether to send the response now."""
-        ...
-
-    def is_outdated(self, replicas: Iterable[Replica]) -> bool:
-        """Whether a partition has changed since the last read; `replicas` are all replicas that were read."""
-        ...
-
-    def available(self, replica: Replica) -> int | None:
-        """The number of bytes that a read of the replica would return now; None if the response must not wait."""
-        ...
-
-    def finish(self) -> Any:
-        """The response for the last read; None if it is sent later."""
-        ...
+    from odradek.broker.replication.fetch_reader import FetchReading
 
 
 class DelayedFetch(DelayedOperation[Replica]):
@@ -44,7 +22,7 @@ class DelayedFetch(DelayedOperation[Replica]):
 
     __slots__ = ("_call", "_found", "_is_ready", "_reading", "_sizes")
 
-    def __init__(self, call: Call, reading: Reading, sizes: dict[Replica, int]) -> None:
+    def __init__(self, call: Call, reading: FetchReading, sizes: dict[Replica, int]) -> None:
         """`sizes` has the bytes that the last read found in each replica."""
         super().__init__()
         self._call = call

@@ -15,10 +15,11 @@ from unittest import mock
 import pytest
 
 from odradek.broker.apis.delete_records import DeleteRecords
-from odradek.broker.apis.fetch import Fetch, Reads
+from odradek.broker.apis.fetch import Fetch
 from odradek.broker.coordinator.log import InternalTopic
 from odradek.broker.metadata.cache import BrokerMetadata, MetadataCache
 from odradek.broker.replication.delayed_append import DelayedAppend
+from odradek.broker.replication.fetch_reader import FetchReader
 from odradek.broker.replication.partition import Replica, Replicas, Worker
 from odradek.broker.replication.state.fetch_session import FetchSessions
 from odradek.broker.replication.state.partition import LeaderAndIsr, PartitionMachine
@@ -66,8 +67,9 @@ class Leader:
         self.coordinator = InternalTopic(TOPIC, self.replicas, self.time, self.purgatory, timeout_ms=10_000)
         self.metadata_cache = MetadataCache("cluster")
         self.metadata_cache.brokers = {number: BrokerMetadata(number, ()) for number in (0, 1)}
-        reads = Reads(self.replicas, self.metadata_cache, lambda: 1 << 20)
-        self._fetch = Fetch(reads, FetchSessions(10, iter(range(1, 10)).__next__), self.time, self.purgatory, Idle())
+        reader = FetchReader(self.replicas, self.metadata_cache, self.purgatory, lambda: 1 << 20)
+        sessions = FetchSessions(10, iter(range(1, 10)).__next__)
+        self._fetch = Fetch(reader, self.replicas, self.metadata_cache, sessions, self.time, Idle())
 
     def _make(self, folder: Path, index: int) -> Replica:
         disk = OsDisk()

@@ -87,43 +87,43 @@ def test_a_session_is_a_dictionary_with_incremental_updates(
 
 def test_an_incremental_response_has_only_changes() -> None:
     notified = partition(0)
-    assert notified.must_tell(ErrorCode.NONE, 0, 5, 0)
-    assert not notified.must_tell(ErrorCode.NONE, 0, 5, 0)
-    assert notified.must_tell(ErrorCode.NONE, 100, 5, 0), "records are always returned"
-    assert notified.must_tell(ErrorCode.NONE, 0, 6, 0), "so is a new high watermark"
-    assert notified.must_tell(ErrorCode.NONE, 0, 6, 1), "and a new start"
-    assert notified.must_tell(ErrorCode.OFFSET_OUT_OF_RANGE, 0, -1, -1)
-    assert notified.must_tell(ErrorCode.NONE, 0, 6, 1), "after an error the response has the partition again"
+    assert notified.must_respond(ErrorCode.NONE, 0, 5, 0)
+    assert not notified.must_respond(ErrorCode.NONE, 0, 5, 0)
+    assert notified.must_respond(ErrorCode.NONE, 100, 5, 0), "records are always returned"
+    assert notified.must_respond(ErrorCode.NONE, 0, 6, 0), "so is a new high watermark"
+    assert notified.must_respond(ErrorCode.NONE, 0, 6, 1), "and a new start"
+    assert notified.must_respond(ErrorCode.OFFSET_OUT_OF_RANGE, 0, -1, -1)
+    assert notified.must_respond(ErrorCode.NONE, 0, 6, 1), "after an error the response has the partition again"
 
 
 def test_the_sent_state_of_a_session_survives_a_change_of_its_partitions() -> None:
     sessions = FetchSessions(10, numbers())
     first = begin(sessions, 0, 0, [partition(0)])
-    first.partitions[0].must_tell(ErrorCode.NONE, 0, 7, 0)
+    first.partitions[0].must_respond(ErrorCode.NONE, 0, 7, 0)
     again = begin(sessions, first.session_id, 1, [partition(0, 5)])
     assert again.partitions[0].fetch_offset == 5
-    assert not again.partitions[0].must_tell(ErrorCode.NONE, 0, 7, 0)
+    assert not again.partitions[0].must_respond(ErrorCode.NONE, 0, 7, 0)
 
 
 def test_a_follower_receives_the_compaction_progress_of_all_when_it_changes() -> None:
     sessions = FetchSessions(10, numbers())
     first = begin(sessions, 0, 0, [partition(0)])
     notified = first.partitions[0]
-    assert notified.must_tell_compacted(0)
-    assert not notified.must_tell_compacted(0)
-    assert notified.must_tell_compacted(7)
-    assert notified.must_tell_compacted(3), "it falls when a replica has lost its disk"
+    assert notified.must_respond_compacted(0)
+    assert not notified.must_respond_compacted(0)
+    assert notified.must_respond_compacted(7)
+    assert notified.must_respond_compacted(3), "it falls when a replica has lost its disk"
     again = begin(sessions, first.session_id, 1, [partition(0, 5)]).partitions[0]
-    assert not again.must_tell_compacted(3), "a follower that continues its session keeps the value"
-    assert again.must_tell_compacted(-1), "an error carries no value"
-    assert again.must_tell_compacted(3)
+    assert not again.must_respond_compacted(3), "a follower that continues its session keeps the value"
+    assert again.must_respond_compacted(-1), "an error carries no value"
+    assert again.must_respond_compacted(3)
     anew = partition(0, 5)
     anew.current_leader_epoch = 1
-    assert begin(sessions, first.session_id, 2, [anew]).partitions[0].must_tell_compacted(3), "a new epoch"
+    assert begin(sessions, first.session_id, 2, [anew]).partitions[0].must_respond_compacted(3), "a new epoch"
 
 
 def test_a_kafka_broker_receives_no_progress() -> None:
-    assert not partition(0).must_tell_compacted(-1)
+    assert not partition(0).must_respond_compacted(-1)
 
 
 def test_a_follower_names_a_partition_again_when_more_of_it_is_compacted() -> None:

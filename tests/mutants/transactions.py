@@ -8,9 +8,9 @@ from functools import partial
 from typing import Any
 from unittest import mock
 
-from odradek.broker.apis.fetch import Reading
 from odradek.broker.composition.partition_state_listener import CoordinatorEvents
 from odradek.broker.metadata.state.topics import TRANSACTION_STATE
+from odradek.broker.replication.fetch_reader import FetchReading
 from odradek.broker.replication.partition import Replica
 from odradek.broker.replication.replica_manager import ReplicaManager
 from odradek.broker.replication.transaction_verification import Support, TransactionVerification
@@ -205,10 +205,10 @@ def late_registration() -> Iterator[None]:
     The next transaction then waits for replica.fetch.wait.max.ms; a mistake of this broker, not of Kafka's.
     """
 
-    def is_outdated(reading: Reading, replicas: Iterable[Replica]) -> bool:
+    def is_outdated(reading: FetchReading, replicas: Iterable[Replica]) -> bool:
         return False
 
-    with mock.patch.object(Reading, "is_outdated", is_outdated):
+    with mock.patch.object(FetchReading, "is_outdated", is_outdated):
         yield
 
 

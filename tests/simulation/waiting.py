@@ -121,11 +121,11 @@ def _readable(wait: DelayedFetch, replica: Replica) -> str | None:
     reading = wait._reading
     if wait._call.closed:
         return None
-    for wanted, _, _ in reading._results:
+    for wanted, _, _ in reading.results:
         if wanted.topic != replica.topic or wanted.partition != replica.partition:
             continue
         try:
-            reading._fetch.find(wanted, ids=reading._ids, leader_only=reading._leader_only)
+            reading._reader.find(wanted, ids=reading._ids, leader_only=reading._leader_only)
         except KafkaError as error:
             return f"the partition answers {error.code.name}"
         if reading._follower >= 0:

@@ -70,9 +70,9 @@ class FetchPartition:
         """The client may not have applied the last response: include the partition in the next one."""
         self.sent_high_watermark = -1
 
-    def must_tell(self, error: ErrorCode, size: int, high_watermark: int, log_start_offset: int) -> bool:
+    def must_respond(self, error: ErrorCode, size: int, high_watermark: int, log_start_offset: int) -> bool:
         """Whether an incremental response has to include this partition. Stores the offsets if it does."""
-        tell = (
+        respond = (
             size > 0
             or error is not ErrorCode.NONE
             or high_watermark != self.sent_high_watermark
@@ -81,20 +81,20 @@ class FetchPartition:
         if error is not ErrorCode.NONE:
             # After an error the next response has to include the partition again, with or without changes.
             self.forget_bounds()
-        elif tell:
+        elif respond:
             self.sent_high_watermark = high_watermark
             self.sent_log_start_offset = log_start_offset
-        return tell
+        return respond
 
-    def must_tell_compacted(self, compacted_everywhere: int) -> bool:
+    def must_respond_compacted(self, compacted_everywhere: int) -> bool:
         """Whether an incremental response to a follower has to include this partition because `compacted_everywhere`
         has changed.
 
         Stores the value. After a response without it (-1: an error) the next response includes the partition again.
         """
-        tell = compacted_everywhere != self.sent_compacted_everywhere
+        respond = compacted_everywhere != self.sent_compacted_everywhere
         self.sent_compacted_everywhere = compacted_everywhere
-        return tell
+        return respond
 
 
 class FetchSession:
@@ -149,6 +149,29 @@ class FetchContext:
     def session_id(self) -> int:
         """The session id of the response; 0 for none."""
         return self.session.session_id if self.session is not None else NO_SESSION
+
+    def update(
+        self,
+        partition: FetchPartition,
+        error: ErrorCode,
+        size: int,
+        high_watermark: int,
+        log_start_offset: int,
+        *,
+        compacted_everywhere: int | None,
+        diverges: bool,
+    ) -> bool:
+        """Whether a response includes this partition; stores its offsets (Kafka: updateAndGenerateResponseData).
+
+        `compacted_everywhere` is None for a consumer; `diverges` means that the reader has to truncate its log.
+        """
+        respond = partition.must_respond(error, size, high_watermark, log_start_offset)
+        if diverges:
+            partition.forget_bounds()  # a reader that has to truncate first ignores the bounds
+            respond = True
+        if compacted_everywhere is not None and partition.must_respond_compacted(compacted_everywhere):
+            respond = True
+        return respond or not self.incremental
 
 
 class FetchSessions:

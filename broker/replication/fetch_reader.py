@@ -1,0 +1,317 @@
+"""Fetch reader: reads the partitions of Fetch requests (Kafka: ReplicaManager.fetchMessages, readFromLog).
+
+`FetchReading` reads the partitions of one request until there is enough data; until then the request waits as a
+`DelayedFetch`. A follower's fetch also acknowledges the records below its offset, and returns the leader epochs and the
+progress of compaction (docs/compaction.md). A reader whose log diverges from the leader's gets the diverging epoch in
+place of records (KIP-595), and a consumer with a rack may be sent to a nearer replica (`replica_selector`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Final, Protocol
+
+from odradek.broker.metadata.cache import MetadataCache
+from odradek.broker.replication.delayed_fetch import DelayedFetch
+from odradek.broker.replication.partition import READ_COMMITTED, LogConfig, Replica, Replicas
+from odradek.broker.replication.replica_selector import NO_PREFERENCE, ReplicaSelector, leader_selector
+from odradek.broker.replication.state.fetch_session import FetchContext, FetchPartition
+from odradek.broker.replication.state.partition import NO_EPOCH, Role
+from odradek.broker.runtime.purgatory import DelayedOperationPurgatory
+from odradek.protocol import messages as m
+from odradek.protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from odradek.broker.network.dispatcher import Call
+
+AT_LEAST_ONE_FROM: Final = 3
+OLDEST_WITH_BATCHES: Final = 4
+ZSTD_FROM: Final = 10
+RACKS_FROM: Final = 11
+TOPIC_IDS_FROM: Final = 13
+CONSUMER: Final = -1
+"""The replica id of consumers."""
+EPOCHS_AT_ONCE: Final = 1000
+"""Leader epochs in a response to a follower; it gets later ones from their batches, or with its next fetch."""
+PartitionData = m.FetchResponse.PartitionData
+EpochStart = m.FetchResponse.EpochStartOffset
+Result = tuple[FetchPartition, PartitionData, int]
+"""A partition of the request, its part of the response, and the bytes of its records."""
+
+
+class Responder(Protocol):
+    """Makes responses: translates errors, and the format of records for old clients."""
+
+    def refuse(self, version: int, wanted: FetchPartition, data: PartitionData, error: KafkaError) -> None:
+        """Turn the data of a partition into an error."""
+        ...
+
+    def respond(self, call: Call, reading: FetchReading) -> m.FetchResponse | None:
+        """The response for the last read; None if it is sent later."""
+        ...
+
+
+class FetchReader:
+    """Finds the replicas of fetched partitions, and lets fetches wait for data."""
+
+    def __init__(
+        self,
+        replicas: Replicas,
+        metadata_cache: MetadataCache,
+        purgatory: DelayedOperationPurgatory,
+        max_bytes: Callable[[], int],
+        select: ReplicaSelector = leader_selector,
+    ) -> None:
+        """`max_bytes()` is the broker's own limit of a response (`fetch.max.bytes`)."""
+        self.select = select
+        self._replicas = replicas
+        self._metadata_cache = metadata_cache
+        self._purgatory = purgatory
+        self._max_bytes = max_bytes
+
+    def fetch(self, call: Call, reading: FetchReading, max_wait_ms: int) -> m.FetchResponse | None:
+        """Read; if there are fewer than `min_bytes`, wait for up to `max_wait_ms` and return None."""
+        sizes, ready = reading.try_read()
+        if ready or max_wait_ms <= 0 or not reading.has_partitions:
+            return reading.finish()
+        self._purgatory.try_complete_else_watch(DelayedFetch(call, reading, sizes), sizes, max_wait_ms)
+        return None
+
+    def max_bytes(self, asked: int) -> int:
+        """The byte limit of one response."""
+        return min(asked, self._max_bytes())
+
+    def name_of(self, topic_id: bytes) -> str:
+        """The topic's name, empty if unknown. A leader may have a replica before its metadata contain the topic."""
+        return self._replicas.name_of(topic_id) or self._metadata_cache.name_of(topic_id) or ""
+
+    def find(self, wanted: FetchPartition, *, ids: bool, leader_only: bool = True) -> Replica:
+        """The replica to read from; raises KafkaError when there is none or the epoch is not the current one.
+
+        Without `leader_only`, a follower is accepted as well (KIP-392).
+        """
+        if ids and not wanted.topic:
+            # The topic may have been created, or its metadata received, since the session began.
+            wanted.topic = self.name_of(wanted.topic_id)
+            if not wanted.topic:
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+        replica = self._replicas.get(wanted.topic, wanted.partition)
+        if replica is None:
+            raise KafkaError(self._metadata_cache.error_without_replica(wanted.topic, wanted.partition))
+        if ids and replica.topic_id != wanted.topic_id:
+            raise KafkaError(ErrorCode.INCONSISTENT_TOPIC_ID)
+        if leader_only:
+            replica.machine.check_leader(wanted.current_leader_epoch)
+        else:
+            replica.machine.check_epoch(wanted.current_leader_epoch)
+            replica.machine.check_online()
+        return replica
+
+
+def _check_format(config: LogConfig, version: int) -> None:
+    """Raise KafkaError where the topic has no records that an old client can read, or is allowed to."""
+    if config.compression_type == "zstd":
+        raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"version {version} does not support zstd")
+    if version < OLDEST_WITH_BATCHES and not config.message_downconversion_enable:
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "message.downconversion.enable is false")
+
+
+class FetchReading:
+    """The partitions of one request, read as often as necessary until there is enough data."""
+
+    __slots__ = (
+        "_call",
+        "_context",
+        "_ends",
+        "_follower",
+        "_follower_epoch",
+        "_ids",
+        "_isolation",
+        "_leader_only",
+        "_max_bytes",
+        "_rack",
+        "_reader",
+        "_responder",
+        "_version",
+        "min_bytes",
+        "results",
+    )
+
+    def __init__(
+        self,
+        reader: FetchReader,
+        responder: Responder,
+        call: Call,
+        request: m.FetchRequest,
+        context: FetchContext,
+        replica_id: int,
+        replica_epoch: int,
+    ) -> None:
+        """`replica_id` and `replica_epoch` are those of the follower that fetches; CONSUMER and -1 for a consumer."""
+        self._reader = reader
+        self._responder = responder
+        self._call = call
+        self._context = context
+        self._version = version = call.version
+        self._ids = version >= TOPIC_IDS_FROM
+        self._follower = replica_id
+        self._follower_epoch = replica_epoch
+        self._rack = request.rack_id
+        self._leader_only = replica_id >= 0 or version < RACKS_FROM
+        self._isolation = request.isolation_level
+        self._max_bytes = reader.max_bytes(request.max_bytes)
+        self.min_bytes = request.min_bytes
+        self._ends = 0
+        """The sum of the end offsets of a follower's partitions at the last read."""
+        self.results: list[Result] = []
+        """The partitions of the last read, in the order of the request."""
+
+    @property
+    def has_partitions(self) -> bool:
+        """Whether the request, with its session, has any partition."""
+        return bool(self._context.partitions)
+
+    @property
+    def context(self) -> FetchContext:
+        """The request in its fetch session."""
+        return self._context
+
+    def try_read(self) -> tuple[dict[Replica, int], bool]:
+        """Read every partition once.
+
+        Returns the bytes found in each replica, and whether to send the response now: because there is enough data, or
+        because the response of a partition must not wait.
+        """
+        left, found, urgent = self._max_bytes, 0, False
+        self._ends = 0
+        sizes: dict[Replica, int] = {}
+        results = []
+        for wanted in self._context.partitions:
+            data = PartitionData(partition_index=wanted.partition, records=b"", aborted_transactions=None)
+            size = 0
+            try:
+                replica = self._reader.find(wanted, ids=self._ids, leader_only=self._leader_only)
+                if self._turned_away(replica, wanted, data):
+                    urgent = True
+                else:
+                    size = self._read(replica, wanted, data, min(wanted.max_bytes, left), at_least_one=found == 0)
+                    if self._follower >= 0:
+                        self._ends += replica.log.end_offset
+                        self._followed(replica, wanted, data)
+                sizes[replica] = size
+            except KafkaError as error:
+                urgent = True
+                self._responder.refuse(self._version, wanted, data, error)
+            found += size
+            left -= size
+            results.append((wanted, data, size))
+        self.results = results
+        return sizes, urgent or found >= self.min_bytes
+
+    def _turned_away(self, replica: Replica, wanted: FetchPartition, data: m.FetchResponse.PartitionData) -> bool:
+        """Whether the reader has to act before it reads here: truncate its log, or fetch from a nearer replica."""
+        log = replica.log
+        if wanted.last_fetched_epoch >= 0:
+            epoch, end = log.epochs.end_offset(wanted.last_fetched_epoch, log.end_offset)
+            if end < 0:
+                raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"the leader has no epoch {wanted.last_fetched_epoch}")
+            if epoch < wanted.last_fetched_epoch or end < wanted.fetch_offset:
+                self._bounds(replica, data)
+                data.diverging_epoch = m.FetchResponse.EpochEndOffset(epoch=epoch, end_offset=end)
+                return True
+        if self._follower == CONSUMER and self._rack:
+            preferred = self._reader.select(replica, self._rack, wanted.fetch_offset)
+            if preferred != NO_PREFERENCE:
+                self._bounds(replica, data)
+                data.preferred_read_replica = preferred
+                return True
+        return False
+
+    def _followed(self, replica: Replica, wanted: FetchPartition, data: m.FetchResponse.PartitionData) -> None:
+        """Apply a follower's position, and add the fields for followers to its response. Raises KafkaError."""
+        try:
+            replica.follower_fetched(
+                self._follower, wanted.fetch_offset, wanted.log_start_offset, self._follower_epoch, wanted.cleaned_to
+            )
+        except KafkaError as error:
+            if error.code is ErrorCode.UNKNOWN_LEADER_EPOCH and wanted.current_leader_epoch == NO_EPOCH:
+                raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, error.message) from None  # it sends no epochs
+            raise
+        data.high_watermark = replica.machine.high_watermark
+        if wanted.cleaned_to >= 0:  # a Kafka broker does not support the fields
+            data.compacted_everywhere = replica.machine.compacted_everywhere
+            if wanted.fetch_offset <= replica.log.epochs.latest_start:
+                found = replica.log.epochs.starting_from(wanted.fetch_offset, EPOCHS_AT_ONCE)
+                data.leader_epochs = [EpochStart(epoch=epoch, start_offset=start) for epoch, start in found]
+
+    @staticmethod
+    def _bounds(replica: Replica, data: m.FetchResponse.PartitionData) -> None:
+        data.high_watermark = replica.machine.high_watermark
+        data.last_stable_offset = replica.last_stable_offset
+        data.log_start_offset = replica.log.start_offset
+
+    def _read(
+        self,
+        replica: Replica,
+        wanted: FetchPartition,
+        data: m.FetchResponse.PartitionData,
+        max_bytes: int,
+        *,
+        at_least_one: bool,
+    ) -> int:
+        # The bounds are read once, so that the bounds and the records of the response are consistent.
+        log = replica.log
+        self._bounds(replica, data)
+        if self._follower != CONSUMER:
+            upper = log.end_offset
+        elif self._isolation == READ_COMMITTED:
+            upper = data.last_stable_offset
+        else:
+            upper = data.high_watermark
+        version = self._version
+        if version < ZSTD_FROM:
+            _check_format(log.config, version)
+        if max_bytes < 0 and (wanted.max_bytes < 0 or self._max_bytes < 0):
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "the maximum size of the response is negative")
+        whole = at_least_one and version >= AT_LEAST_ONE_FROM
+        part = replica.read(wanted.fetch_offset, max(0, max_bytes), upper=upper, at_least_one=whole)
+        size = 0 if part.incomplete else len(part.records)  # a reader cannot use a truncated batch
+        if self._isolation == READ_COMMITTED and self._follower == CONSUMER:
+            aborted = log.aborted_transactions(wanted.fetch_offset, min(upper, log.upper_bound(part))) if size else ()
+            data.aborted_transactions = [
+                m.FetchResponse.AbortedTransaction(producer_id=producer_id, first_offset=first_offset)
+                for producer_id, first_offset in aborted
+            ]
+        data.records = part.records if size else b""
+        return size
+
+    def is_outdated(self, replicas: Iterable[Replica]) -> bool:
+        """Whether a partition has changed since it was read; `replicas` are all that were read.
+
+        Only a follower's fetch can change a log after it has read it: the follower's position advances the high
+        watermark, this completes a coordinator's append, and the next request of the coordinator appends to a log that
+        was read before. The end offsets of a leader's logs only grow, so their sum shows whether one of them did.
+        """
+        if self._follower < 0:
+            return False
+        ends = 0
+        for replica in replicas:
+            if replica.machine.role is not Role.LEADER:
+                return True
+            ends += replica.log.end_offset
+        return ends != self._ends
+
+    def available(self, replica: Replica) -> int | None:
+        """The bytes that a read of one replica would return now; None if its response must not wait."""
+        for wanted, data, _ in self.results:
+            if data.partition_index == replica.partition and wanted.topic == replica.topic:
+                try:
+                    self._reader.find(wanted, ids=self._ids, leader_only=self._leader_only)
+                    return self._read(replica, wanted, PartitionData(), wanted.max_bytes, at_least_one=True)
+                except KafkaError:
+                    return None
+        return 0
+
+    def finish(self) -> m.FetchResponse | None:
+        """The response for the last read; None if it is sent later."""
+        return self._responder.respond(self._call, self)
