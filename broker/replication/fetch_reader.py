@@ -72,7 +72,7 @@ class FetchReader:
     def fetch(self, call: Call, reading: FetchReading, max_wait_ms: int) -> m.FetchResponse | None:
         """Read; if there are fewer than `min_bytes`, wait for up to `max_wait_ms` and return None."""
         sizes, ready = reading.try_read()
-        if ready or max_wait_ms <= 0 or not reading.has_partitions:
+        if ready or max_wait_ms <= 0 or not reading.context.partitions:
             return reading.finish()
         self._purgatory.try_complete_else_watch(DelayedFetch(call, reading, sizes), sizes, max_wait_ms)
         return None
@@ -121,7 +121,6 @@ class FetchReading:
 
     __slots__ = (
         "_call",
-        "_context",
         "_ends",
         "_follower",
         "_follower_epoch",
@@ -133,6 +132,7 @@ class FetchReading:
         "_reader",
         "_responder",
         "_version",
+        "context",
         "min_bytes",
         "results",
     )
@@ -147,11 +147,13 @@ class FetchReading:
         replica_id: int,
         replica_epoch: int,
     ) -> None:
-        """`replica_id` and `replica_epoch` are those of the follower that fetches; CONSUMER and -1 for a consumer."""
+        """`context` is the request in its fetch session. `replica_id` and `replica_epoch` are those of the follower;
+        CONSUMER and -1 for a consumer.
+        """
         self._reader = reader
         self._responder = responder
         self._call = call
-        self._context = context
+        self.context = context
         self._version = version = call.version
         self._ids = version >= TOPIC_IDS_FROM
         self._follower = replica_id
@@ -166,16 +168,6 @@ class FetchReading:
         self.results: list[Result] = []
         """The partitions of the last read, in the order of the request."""
 
-    @property
-    def has_partitions(self) -> bool:
-        """Whether the request, with its session, has any partition."""
-        return bool(self._context.partitions)
-
-    @property
-    def context(self) -> FetchContext:
-        """The request in its fetch session."""
-        return self._context
-
     def try_read(self) -> tuple[dict[Replica, int], bool]:
         """Read every partition once.
 
@@ -186,7 +178,7 @@ class FetchReading:
         self._ends = 0
         sizes: dict[Replica, int] = {}
         results = []
-        for wanted in self._context.partitions:
+        for wanted in self.context.partitions:
             data = PartitionData(partition_index=wanted.partition, records=b"", aborted_transactions=None)
             size = 0
             try:
