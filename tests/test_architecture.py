@@ -110,9 +110,7 @@ MOST_PARAMETERS = 9
 TOO_LARGE: dict[str, tuple[int, int]] = {
     "broker.controller.controller.Controller": (36, 7),
     "broker.controller.state.controller.ControllerMachine": (34, 3),
-    "broker.group.coordinator.GroupCoordinator": (43, 7),
     "broker.group.state.classic_membership.Membership": (44, 3),
-    "broker.group.state.group.Group": (32, 4),
     "broker.registry.zookeeper.ZooKeeperRegistry": (32, 2),
     "broker.replication.partition.Replica": (39, 6),
     "cluster_process.ClusterProcess": (33, 6),

@@ -28,9 +28,9 @@ class AddOffsetsToTxn:
     KEY = 25
     VERSIONS = (0, 4)
 
-    def __init__(self, transactions: TransactionCoordinator, groups: GroupCoordinator) -> None:
+    def __init__(self, transactions: TransactionCoordinator, group_coordinator: GroupCoordinator) -> None:
         self._transactions = transactions
-        self._groups = groups
+        self._group_coordinator = group_coordinator
 
     def handle(self, call: Call, request: m.AddOffsetsToTxnRequest) -> None:
         def answer(outcome: Outcome) -> None:
@@ -39,6 +39,6 @@ class AddOffsetsToTxn:
                 error = ErrorCode.INVALID_PRODUCER_EPOCH
             call.reply(m.AddOffsetsToTxnResponse(error_code=error))
 
-        partition = (GROUP_OFFSETS, self._groups.partition_of(request.group_id))
+        partition = (GROUP_OFFSETS, self._group_coordinator.partition_of(request.group_id))
         owner = Owner(request.producer_id, request.producer_epoch)
         self._transactions.add(request.transactional_id, owner, [partition], 0, answer)

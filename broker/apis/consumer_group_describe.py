@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from odradek.broker.group.coordinator import GroupCoordinator
+from odradek.broker.group.group_metadata_manager import GroupMetadataManager
 from odradek.broker.group.state.consumer_group import ConsumerMembership
 from odradek.broker.group.state.consumer_group_members import ConsumerMember
 from odradek.broker.metadata.cache import MetadataCache
@@ -32,7 +32,7 @@ class ConsumerGroupDescribe:
     KEY = 69
     VERSIONS = (0, 1)
 
-    def __init__(self, groups: GroupCoordinator, metadata_cache: MetadataCache, *, is_offered: bool) -> None:
+    def __init__(self, groups: GroupMetadataManager, metadata_cache: MetadataCache, *, is_offered: bool) -> None:
         """`is_offered`: whether `group.coordinator.rebalance.protocols` contains the consumer protocol."""
         self._groups = groups
         self._metadata_cache = metadata_cache

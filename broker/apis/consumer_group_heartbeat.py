@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from odradek.broker.group.coordinator import Answer, GroupCoordinator
+from odradek.broker.group.answer import Answer
+from odradek.broker.group.group_metadata_manager import GroupMetadataManager
 from odradek.broker.group.state.consumer_group_requests import HeartbeatRequest, HeartbeatResult
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
@@ -25,7 +26,7 @@ class ConsumerGroupHeartbeat:
     KEY = 68
     VERSIONS = (0, 1)
 
-    def __init__(self, groups: GroupCoordinator, *, is_offered: bool) -> None:
+    def __init__(self, groups: GroupMetadataManager, *, is_offered: bool) -> None:
         """`is_offered`: whether `group.coordinator.rebalance.protocols` contains the consumer protocol."""
         self._groups = groups
         self._is_offered = is_offered

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from odradek.broker.group.coordinator import GroupCoordinator
+from odradek.broker.group.group_metadata_manager import GroupMetadataManager
 from odradek.protocol import messages as m
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ class DeleteGroups:
     KEY = 42
     VERSIONS = (0, 2)
 
-    def __init__(self, groups: GroupCoordinator) -> None:
+    def __init__(self, groups: GroupMetadataManager) -> None:
         self._groups = groups
 
     def handle(self, call: Call, request: m.DeleteGroupsRequest) -> m.DeleteGroupsResponse:

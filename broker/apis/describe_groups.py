@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from odradek.broker.group.coordinator import GroupCoordinator
+from odradek.broker.group.group_metadata_manager import GroupMetadataManager
 from odradek.broker.group.state.classic_members import Member
 from odradek.broker.group.state.classic_membership import Membership
 from odradek.broker.group.state.classic_requests import State
@@ -32,7 +32,7 @@ class DescribeGroups:
     KEY = 15
     VERSIONS = (0, 6)
 
-    def __init__(self, groups: GroupCoordinator) -> None:
+    def __init__(self, groups: GroupMetadataManager) -> None:
         self._groups = groups
 
     def handle(self, call: Call, request: m.DescribeGroupsRequest) -> m.DescribeGroupsResponse:

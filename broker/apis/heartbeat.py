@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from odradek.broker.group.coordinator import GroupCoordinator
+from odradek.broker.group.group_metadata_manager import GroupMetadataManager
 from odradek.protocol import messages as m
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ class Heartbeat:
     KEY = 12
     VERSIONS = (0, 4)
 
-    def __init__(self, groups: GroupCoordinator) -> None:
+    def __init__(self, groups: GroupMetadataManager) -> None:
         self._groups = groups
 
     def handle(self, call: Call, request: m.HeartbeatRequest) -> m.HeartbeatResponse:

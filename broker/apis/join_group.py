@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from odradek.broker.group.coordinator import Answer, GroupCoordinator
+from odradek.broker.group.answer import Answer
+from odradek.broker.group.group_metadata_manager import GroupMetadataManager
 from odradek.broker.group.state.classic_requests import JoinRequest, JoinResult, Terms
 from odradek.protocol import messages as m
 
@@ -27,7 +28,7 @@ class JoinGroup:
     KEY = 11
     VERSIONS = (0, 9)
 
-    def __init__(self, groups: GroupCoordinator) -> None:
+    def __init__(self, groups: GroupMetadataManager) -> None:
         self._groups = groups
 
     def handle(self, call: Call, request: m.JoinGroupRequest) -> m.JoinGroupResponse | None:

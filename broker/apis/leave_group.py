@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from odradek.broker.group.coordinator import GroupCoordinator
+from odradek.broker.group.group_metadata_manager import GroupMetadataManager
 from odradek.protocol import messages as m
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ class LeaveGroup:
     KEY = 13
     VERSIONS = (0, 5)
 
-    def __init__(self, groups: GroupCoordinator) -> None:
+    def __init__(self, groups: GroupMetadataManager) -> None:
         self._groups = groups
 
     def handle(self, call: Call, request: m.LeaveGroupRequest) -> m.LeaveGroupResponse:

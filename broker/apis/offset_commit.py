@@ -13,7 +13,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from odradek.broker.group.coordinator import Answer, GroupCoordinator
+from odradek.broker.group.answer import Answer
+from odradek.broker.group.offset_metadata_manager import OffsetMetadataManager
 from odradek.broker.group.state.offsets import NO_EXPIRY, CommitRequest, Committed
 from odradek.broker.metadata.cache import MetadataCache
 from odradek.broker.runtime.timers import Clock
@@ -37,8 +38,8 @@ class OffsetCommit:
     KEY = 8
     VERSIONS = (0, 10)
 
-    def __init__(self, groups: GroupCoordinator, metadata_cache: MetadataCache, clock: Clock) -> None:
-        self._groups = groups
+    def __init__(self, offsets: OffsetMetadataManager, metadata_cache: MetadataCache, clock: Clock) -> None:
+        self._offsets = offsets
         self._metadata_cache = metadata_cache
         self._clock = clock
 
@@ -59,7 +60,7 @@ class OffsetCommit:
             knows_member_epochs=call.version >= FIRST_VERSION_WITH_MEMBER_EPOCHS,
         )
         answer = Answer(call, commit.response)
-        self._groups.commit(request.group_id, sender, answer)
+        self._offsets.commit(request.group_id, sender, answer)
         response: m.OffsetCommitResponse | None = answer.response()
         return response
 

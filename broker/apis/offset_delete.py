@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from odradek.broker.group.coordinator import GroupCoordinator
+from odradek.broker.group.offset_metadata_manager import OffsetMetadataManager
 from odradek.broker.metadata.cache import MetadataCache
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
@@ -22,8 +22,8 @@ class OffsetDelete:
     KEY = 47
     VERSIONS = (0, 0)
 
-    def __init__(self, groups: GroupCoordinator, metadata_cache: MetadataCache) -> None:
-        self._groups = groups
+    def __init__(self, offsets: OffsetMetadataManager, metadata_cache: MetadataCache) -> None:
+        self._offsets = offsets
         self._metadata_cache = metadata_cache
 
     def handle(self, call: Call, request: m.OffsetDeleteRequest) -> m.OffsetDeleteResponse:
@@ -46,7 +46,7 @@ class OffsetDelete:
                 for answer in answers
                 if 0 <= answer.partition_index < count
             ]
-        error, codes = self._groups.delete_offsets(request.group_id, [partition for partition, _ in wanted])
+        error, codes = self._offsets.delete_offsets(request.group_id, [partition for partition, _ in wanted])
         if error:
             return Response(error_code=error)
         for (_, answer), code in zip(wanted, codes, strict=True):

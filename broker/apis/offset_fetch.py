@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
-from odradek.broker.group.coordinator import GroupCoordinator
+from odradek.broker.group.offset_metadata_manager import OffsetMetadataManager
 from odradek.broker.group.state.offsets import NO_EPOCH, NO_OFFSET, FetchedOffset
 from odradek.broker.metadata.cache import MetadataCache
 from odradek.protocol import messages as m
@@ -33,8 +33,8 @@ class OffsetFetch:
     KEY = 9
     VERSIONS = (0, 10)
 
-    def __init__(self, groups: GroupCoordinator, metadata_cache: MetadataCache) -> None:
-        self._groups = groups
+    def __init__(self, offsets: OffsetMetadataManager, metadata_cache: MetadataCache) -> None:
+        self._offsets = offsets
         self._metadata_cache = metadata_cache
 
     def handle(self, call: Call, request: m.OffsetFetchRequest) -> m.OffsetFetchResponse:
@@ -47,7 +47,7 @@ class OffsetFetch:
         wanted: list[TopicPartition] | None = None
         if request.topics is not None:
             wanted = _once((topic.name, index) for topic in request.topics for index in topic.partition_indexes)
-        error, found = self._groups.fetch(request.group_id, wanted, require_stable=request.require_stable)
+        error, found = self._offsets.fetch(request.group_id, wanted, require_stable=request.require_stable)
         if error:
             if version >= FIRST_VERSION_WITH_GROUP_ERROR:
                 return Response(error_code=error)
@@ -86,7 +86,7 @@ class OffsetFetch:
                     unknown.append(_unknown_topic(topic))
                 else:
                     wanted += [(name, index) for index in topic.partition_indexes]
-        error, found = self._groups.fetch(
+        error, found = self._offsets.fetch(
             group.group_id,
             wanted and _once(wanted),
             require_stable=require_stable,

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from odradek.broker.group.coordinator import Answer, GroupCoordinator
+from odradek.broker.group.answer import Answer
+from odradek.broker.group.group_metadata_manager import GroupMetadataManager
 from odradek.broker.group.state.classic_requests import SyncRequest, SyncResult
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
@@ -25,7 +26,7 @@ class SyncGroup:
     KEY = 14
     VERSIONS = (0, 5)
 
-    def __init__(self, groups: GroupCoordinator) -> None:
+    def __init__(self, groups: GroupMetadataManager) -> None:
         self._groups = groups
 
     def handle(self, call: Call, request: m.SyncGroupRequest) -> m.SyncGroupResponse | None:

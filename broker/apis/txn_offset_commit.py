@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from odradek.broker.group.coordinator import Answer, GroupCoordinator
+from odradek.broker.group.answer import Answer
+from odradek.broker.group.offset_metadata_manager import OffsetMetadataManager
 from odradek.broker.group.state.offsets import CommitRequest, Committed
 from odradek.broker.metadata.cache import MetadataCache
 from odradek.broker.replication.transaction_verification import Support, Transaction
@@ -35,8 +36,8 @@ class TxnOffsetCommit:
     KEY = 28
     VERSIONS = (0, 5)
 
-    def __init__(self, groups: GroupCoordinator, metadata_cache: MetadataCache, clock: Clock) -> None:
-        self._groups = groups
+    def __init__(self, offsets: OffsetMetadataManager, metadata_cache: MetadataCache, clock: Clock) -> None:
+        self._offsets = offsets
         self._metadata_cache = metadata_cache
         self._clock = clock
 
@@ -51,7 +52,7 @@ class TxnOffsetCommit:
         sender = CommitRequest(request.member_id, request.group_instance_id, request.generation_id, entries)
         transaction = Transaction(request.transactional_id, request.producer_id, request.producer_epoch)
         answer = Answer(call, commit.response)
-        self._groups.commit_in_transaction(request.group_id, sender, transaction, _support(call.version), answer)
+        self._offsets.commit_in_transaction(request.group_id, sender, transaction, _support(call.version), answer)
         response: m.TxnOffsetCommitResponse | None = answer.response()
         return response
 

@@ -78,7 +78,7 @@ class Coordination:
         self.writes = TransactionalWrites(verification, clock)
         settings = self.group_settings
         codec = CODECS[settings.offsets_topic_compression_codec]
-        self.groups = GroupCoordinator(
+        self.group_coordinator = GroupCoordinator(
             settings,
             clock,
             timers,
@@ -96,7 +96,7 @@ class Coordination:
         )
         timeout_ms = self.transaction_settings.request_timeout_ms
         load_bytes = self.transaction_settings.transaction_state_log_load_buffer_size
-        self.transactions = TransactionCoordinator(
+        self.transaction_coordinator = TransactionCoordinator(
             self.transaction_settings,
             clock,
             timers,
@@ -105,32 +105,39 @@ class Coordination:
             partial(Markers, self._marker_links, dependencies.metadata_cache, clock, timers, timeout_ms),
         )
         self.events = CoordinatorEvents(
-            self.groups, settings, self.transactions, self.transaction_settings, dependencies.metadata_cache
+            {
+                GROUP_OFFSETS: self.group_coordinator.runtime,
+                TRANSACTION_STATE: self.transaction_coordinator.runtime,
+            },
+            self.group_coordinator.offsets,
+            settings,
+            self.transaction_settings,
+            dependencies.metadata_cache,
         )
         self._periodic = Periodic(clock, timers)
 
     def start(self) -> None:
         """Start the periodic jobs."""
         settings = self.transaction_settings
-        self.groups.start()
+        self.group_coordinator.start()
         self._periodic.every(
             "transactions to abort",
             lambda: settings.transaction_abort_timed_out_transaction_cleanup_interval_ms,
-            self.transactions.abort_timed_out,
+            self.transaction_coordinator.abort_timed_out,
         )
         self._periodic.every(
             "transactional ids to forget",
             lambda: settings.transaction_remove_expired_transaction_cleanup_interval_ms,
-            self.transactions.forget_expired,
+            self.transaction_coordinator.forget_expired,
         )
 
     def close(self) -> None:
         """Close the coordinators; waiting requests receive an error, and clients then look up the coordinator again."""
         self._periodic.close()
         self._questions.close()
-        self.transactions.close()
+        self.transaction_coordinator.close()
         self._marker_links.close()
-        self.groups.close()
+        self.group_coordinator.close()
 
 
 def _settings(config: BrokerConfig, kind: type[Settings]) -> Settings:

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
-from odradek.broker.group.coordinator import GroupCoordinator
+from odradek.broker.coordinator.runtime import CoordinatorRuntime
+from odradek.broker.group.offset_metadata_manager import OffsetMetadataManager
 from odradek.broker.group.state.settings import GroupSettings
 from odradek.broker.metadata.cache import MetadataCache, TopicMetadata
 from odradek.broker.metadata.registry_session import RegistrySession
@@ -21,7 +23,6 @@ from odradek.broker.registry.interface import RegistryError
 from odradek.broker.replication.fetcher import Fetchers
 from odradek.broker.replication.partition import Replica
 from odradek.broker.runtime.request_tasks import RequestTasks
-from odradek.broker.transaction.coordinator import TransactionCoordinator
 from odradek.broker.transaction.state.settings import TransactionSettings
 
 log = logging.getLogger(__name__)
@@ -34,15 +35,16 @@ class CoordinatorEvents:
 
     def __init__(
         self,
-        groups: GroupCoordinator,
+        runtimes: Mapping[str, CoordinatorRuntime[Any, Any]],
+        offsets: OffsetMetadataManager,
         group_settings: GroupSettings,
-        transactions: TransactionCoordinator,
         transaction_settings: TransactionSettings,
         metadata_cache: MetadataCache,
     ) -> None:
-        self._groups = groups
+        """`runtimes` has the coordinator runtime of each internal topic."""
+        self._runtimes = runtimes
+        self._offsets = offsets
         self._group_settings = group_settings
-        self._transactions = transactions
         self._transaction_settings = transaction_settings
         self._metadata_cache = metadata_cache
         metadata_cache.watch(self._count)
@@ -56,21 +58,21 @@ class CoordinatorEvents:
             self._transaction_settings.transaction_state_log_num_partitions = len(states.partitions)
 
     def led(self, replica: Replica) -> None:
-        if replica.topic == GROUP_OFFSETS:
-            self._groups.load(replica.partition)
-        elif replica.topic == TRANSACTION_STATE:
-            self._transactions.runtime.load(replica.partition, replica.machine.leader_epoch)
+        """This broker leads a partition: load it, if a coordinator has its state there."""
+        runtime = self._runtimes.get(replica.topic)
+        if runtime is not None:
+            runtime.load(replica.partition, replica.machine.leader_epoch)
 
     def left(self, topic: str, partition: int) -> None:
-        if topic == GROUP_OFFSETS:
-            self._groups.unload(partition)
-        elif topic == TRANSACTION_STATE:
-            self._transactions.runtime.unload(partition)
+        """This broker no longer leads a partition."""
+        runtime = self._runtimes.get(topic)
+        if runtime is not None:
+            runtime.unload(partition)
 
     def deleted(self, topic: TopicMetadata) -> None:
         """Delete the committed offsets of the partitions of a deleted topic."""
         if topic.name != GROUP_OFFSETS:
-            self._groups.forget_partitions([(topic.name, partition.index) for partition in topic.partitions])
+            self._offsets.forget_partitions([(topic.name, partition.index) for partition in topic.partitions])
 
 
 class DiskFailures:

@@ -246,16 +246,17 @@ def _handlers_without_security() -> list[Handler]:
 
 
 def _group_handlers(services: Services) -> list[Handler]:
-    groups, metadata_cache = services.coordination.groups, services.metadata_cache
+    coordinator, metadata_cache = services.coordination.group_coordinator, services.metadata_cache
+    groups, offsets = coordinator.groups, coordinator.offsets
     is_offered = "consumer" in services.coordination.group_settings.group_coordinator_rebalance_protocols
     return [
         JoinGroup(groups),
         SyncGroup(groups),
         Heartbeat(groups),
         LeaveGroup(groups),
-        OffsetCommit(groups, metadata_cache, services.clock),
-        OffsetFetch(groups, metadata_cache),
-        OffsetDelete(groups, metadata_cache),
+        OffsetCommit(offsets, metadata_cache, services.clock),
+        OffsetFetch(offsets, metadata_cache),
+        OffsetDelete(offsets, metadata_cache),
         DescribeGroups(groups),
         ListGroups(groups),
         DeleteGroups(groups),
@@ -266,11 +267,8 @@ def _group_handlers(services: Services) -> list[Handler]:
 
 def _transaction_handlers(services: Services) -> list[Handler]:
     config, replicas, clock, purgatory = services.config, services.replicas, services.clock, services.purgatory
-    groups, transactions, metadata_cache = (
-        services.coordination.groups,
-        services.coordination.transactions,
-        services.metadata_cache,
-    )
+    groups, transactions = services.coordination.group_coordinator, services.coordination.transaction_coordinator
+    offsets, metadata_cache = groups.offsets, services.metadata_cache
     return [
         InitProducerId(services.producer_ids, transactions),
         AddPartitionsToTxn(transactions, metadata_cache),
@@ -278,7 +276,7 @@ def _transaction_handlers(services: Services) -> list[Handler]:
         EndTxn(transactions),
         DescribeTransactions(transactions),
         ListTransactions(transactions, clock),
-        WriteTxnMarkers(replicas, clock, purgatory, int(config["request.timeout.ms"]), groups),
-        TxnOffsetCommit(groups, metadata_cache, clock),
+        WriteTxnMarkers(replicas, clock, purgatory, int(config["request.timeout.ms"]), offsets),
+        TxnOffsetCommit(offsets, metadata_cache, clock),
         DescribeProducers(replicas, metadata_cache),
     ]

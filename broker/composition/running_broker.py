@@ -240,7 +240,7 @@ def _snapshot_sources(
         apis=api_metrics,
         cleaner=lambda: replication.cleaner.metrics,
         controller=services.controller,
-        groups=services.coordination.groups,
+        groups=services.coordination.group_coordinator.groups,
         sessions=services.sessions,
         fetchers=replication.fetchers,
         listening=context.addresses,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from odradek.broker.group import coordinator as shell
+from odradek.broker.coordinator import runtime
 from odradek.broker.group.state.classic_requests import JoinRequest
 from odradek.broker.group.state.offsets import Committed
 from odradek.broker.group.state.records import offset_record
@@ -58,7 +58,7 @@ def test_offsets_of_a_transaction_count_from_its_marker_on() -> None:
     harness.log.write(0, transaction(3, record(3, 10), base_offset=harness.log.next_offset[0]))
     harness.fail_over()
     assert [harness.offset(("t", index)) for index in range(4)] == [10, 10, None, None]
-    _, found = harness.groups.fetch(GROUP, [("t", 3)], require_stable=True)
+    _, found = harness.offsets.fetch(GROUP, [("t", 3)], require_stable=True)
     assert found[0].error is ErrorCode.UNSTABLE_OFFSET_COMMIT, "the third transaction is open"
 
 
@@ -80,36 +80,30 @@ def test_unreadable_records_are_skipped(caplog: pytest.LogCaptureFixture) -> Non
 def test_a_long_partition_is_read_in_parts_and_requests_return_load_in_progress(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(shell, "RECORDS_AT_A_TIME", 3)
+    monkeypatch.setattr(runtime, "RECORDS_AT_A_TIME", 3)
     harness = Harness()
     for offset in range(10):
         harness.commit({("t", offset): offset})
-    harness.groups.close()
-    harness.groups = shell.GroupCoordinator(
-        harness.settings, harness.time, harness.time, lambda: "x", harness.log, harness.transactions, harness.topics
-    )
-    done: list[bool] = []
-    harness.groups.load(0, lambda: done.append(True))
-    assert not done
+    harness.fail_over()
     assert harness.join().answer.error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     assert harness.sync("x", 1).answer.error is ErrorCode.REBALANCE_IN_PROGRESS
     assert harness.beat("x", 1) is ErrorCode.NONE
     assert harness.commit({("t", 0): 1}).answer == [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]
-    assert harness.groups.fetch(GROUP, None, require_stable=False) == (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, [])
+    assert harness.offsets.fetch(GROUP, None, require_stable=False) == (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, [])
     assert harness.groups.leave(GROUP, [("x", None)])[0] is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     assert harness.groups.list_groups()[0] is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     harness.time.advance(0)
-    assert done == [True]
+    assert harness.groups.list_groups()[0] is ErrorCode.NONE
     assert harness.offset(("t", 9)) == 9
 
 
 def test_a_load_overtaken_by_an_unload_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shell, "RECORDS_AT_A_TIME", 1)
+    monkeypatch.setattr(runtime, "RECORDS_AT_A_TIME", 1)
     harness = Harness()
     harness.commit({("t", 0): 1, ("t", 1): 1})
-    harness.groups.close()
-    harness.groups.load(0)
-    harness.groups.unload(0)
+    harness.coordinator.close()
+    harness.coordinator.runtime.load(0, 0)
+    harness.coordinator.runtime.unload(0)
     assert harness.time.waiting == 0
     assert harness.commit({("t", 0): 1}).answer == [ErrorCode.NOT_COORDINATOR]
 
@@ -129,7 +123,7 @@ def test_a_partition_that_cannot_be_read_to_its_end_is_not_served() -> None:
     harness.fail_over()
     assert harness.join().answer.error is ErrorCode.COORDINATOR_NOT_AVAILABLE
     broken.broken = False
-    harness.groups.load(0)
+    harness.coordinator.runtime.load(0, 0)
     assert harness.commit({("t", 0): 1}).answer == [ErrorCode.NONE]
 
 
@@ -150,7 +144,7 @@ def test_waiting_requests_return_not_coordinator_when_the_partition_moves() -> N
     join = harness.join(leader)
     harness.log.hold = True
     commit = harness.commit({("t", 0): 1}, follower, generation)
-    harness.groups.unload(0)
+    harness.coordinator.runtime.unload(0)
     assert join.answer.error is ErrorCode.NOT_COORDINATOR
     assert harness.time.waiting == 0
     harness.log.release(ErrorCode.NOT_LEADER_OR_FOLLOWER)

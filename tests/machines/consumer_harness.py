@@ -46,7 +46,7 @@ def reloaded(harness: Harness) -> ConsumerGroupMembers:
     loader = Loader()
     for header, record in harness.log.pending(0):
         loader.feed(header, record)
-    groups = loader.groups(harness.settings, harness.groups._now(), harness.topics)
+    groups = loader.groups(harness.settings, harness.coordinator.runtime.now(), harness.topics)
     found = next(group.membership for group in groups if group.group_id == GROUP)
     assert isinstance(found, ConsumerMembership)
     return found.group_members

@@ -15,10 +15,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from odradek.broker.coordinator.state.pending_writes import COMMITTED
-from odradek.broker.group.coordinator import GroupCoordinator, GroupSettings
+from odradek.broker.group.coordinator import GroupCoordinator
+from odradek.broker.group.group_metadata_manager import GroupMetadataManager
+from odradek.broker.group.offset_metadata_manager import OffsetMetadataManager
 from odradek.broker.group.state.classic_requests import JoinRequest, JoinResult, SyncRequest, SyncResult, Terms
 from odradek.broker.group.state.loading import COMMIT_MARKER
 from odradek.broker.group.state.offsets import CommitRequest, Committed
+from odradek.broker.group.state.settings import GroupSettings
 from odradek.broker.replication.transaction_verification import Support, Transaction
 from odradek.broker.runtime.state.effects import KeyValue
 from odradek.protocol.batch import Header, Record, build, control_batch, read_header, records
@@ -290,10 +293,18 @@ class Harness:
         self.topics = MemoryTopics()
         self.settings = GroupSettings(**{"offsets_topic_num_partitions": 1, **settings})
         self._ids = itertools.count(1)
-        self.groups = self._coordinator()
-        self.groups.load(0)
+        self.coordinator = self._new_coordinator()
+        self.coordinator.runtime.load(0, 0)
 
-    def _coordinator(self) -> GroupCoordinator:
+    @property
+    def groups(self) -> GroupMetadataManager:
+        return self.coordinator.groups
+
+    @property
+    def offsets(self) -> OffsetMetadataManager:
+        return self.coordinator.offsets
+
+    def _new_coordinator(self) -> GroupCoordinator:
         return GroupCoordinator(
             self.settings,
             self.time,
@@ -306,10 +317,10 @@ class Harness:
 
     def fail_over(self) -> None:
         """Another broker takes over: the old coordinator is notified, the new one reads the log."""
-        self.groups.close()
+        self.coordinator.close()
         self.log.lose()
-        self.groups = self._coordinator()
-        self.groups.load(0)
+        self.coordinator = self._new_coordinator()
+        self.coordinator.runtime.load(0, 0)
 
     def join(
         self,
@@ -361,7 +372,7 @@ class Harness:
         entries = [
             (partition, Committed(offset, -1, metadata, now_ms, expire_ms)) for partition, offset in offsets.items()
         ]
-        self.groups.commit(group, CommitRequest(member_id, instance, generation, entries), slot)
+        self.offsets.commit(group, CommitRequest(member_id, instance, generation, entries), slot)
         return slot
 
     def commit_in_transaction(
@@ -378,7 +389,7 @@ class Harness:
         slot = Slot()
         now_ms = self.time.now_ms()
         entries = [(partition, Committed(offset, -1, metadata, now_ms)) for partition, offset in offsets.items()]
-        self.groups.commit_in_transaction(
+        self.offsets.commit_in_transaction(
             group,
             CommitRequest(member_id, instance, generation, entries),
             Transaction("id", *producer),
@@ -390,7 +401,7 @@ class Harness:
     def end_transaction(self, *, commit: bool, producer: tuple[int, int] = (7, 0), partition: int = 0) -> None:
         """The marker is appended to the log, and the group coordinator is notified, before and after."""
         if commit:
-            self.groups.before_commit(partition, producer[0])
+            self.offsets.before_commit(partition, producer[0])
         marker = control_batch(
             commit=commit,
             coordinator_epoch=0,
@@ -400,7 +411,7 @@ class Harness:
             base_offset=self.log.next_offset.get(partition, 0),
         )
         self.log.write(partition, marker)
-        self.groups.end_transaction(partition, producer[0], commit)
+        self.offsets.end_transaction(partition, producer[0], commit)
 
     def beat(self, member_id: str, generation: int, *, group: str = GROUP, instance: str | None = None) -> ErrorCode:
         return self.groups.heartbeat(group, member_id, instance, generation)
@@ -412,7 +423,7 @@ class Harness:
 
     def offset(self, partition: TopicPartition, *, group: str = GROUP) -> int | None:
         """The committed offset that a client would receive."""
-        error, (found,) = self.groups.fetch(group, [partition], require_stable=False)
+        error, (found,) = self.offsets.fetch(group, [partition], require_stable=False)
         assert not error
         assert not found.error
         return found.committed.offset if found.committed is not None else None

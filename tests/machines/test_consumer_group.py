@@ -378,13 +378,13 @@ def test_only_members_in_their_current_epoch_may_commit() -> None:
     assert harness.commit({lost: 7}, "a", 1).answer == [ErrorCode.STALE_MEMBER_EPOCH]
     assert harness.offset(kept) == 7
     assert harness.offset(lost) != 7
-    assert not harness.groups.fetch(GROUP, [kept], require_stable=False)[0]
+    assert not harness.offsets.fetch(GROUP, [kept], require_stable=False)[0]
     for member_id, epoch, error in (
         ("a", 2, ErrorCode.NONE),
         ("a", 1, ErrorCode.STALE_MEMBER_EPOCH),
         ("x", 1, ErrorCode.UNKNOWN_MEMBER_ID),
     ):
-        found, _ = harness.groups.fetch(GROUP, [kept], require_stable=False, member_id=member_id, epoch=epoch)
+        found, _ = harness.offsets.fetch(GROUP, [kept], require_stable=False, member_id=member_id, epoch=epoch)
         assert found is error
 
 
@@ -394,7 +394,7 @@ def test_a_group_with_members_is_not_deleted_and_one_without_is() -> None:
     a.beat()
     harness.commit({("t", 0): 5}, "a", 1)
     assert harness.groups.delete_group(GROUP) is ErrorCode.NON_EMPTY_GROUP
-    assert harness.groups.delete_offsets(GROUP, [("t", 0)]) == (ErrorCode.NONE, [ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC])
+    assert harness.offsets.delete_offsets(GROUP, [("t", 0)]) == (ErrorCode.NONE, [ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC])
     a.leave()
     assert harness.groups.delete_group(GROUP) is ErrorCode.NONE
     harness.fail_over()
@@ -404,7 +404,7 @@ def test_a_group_with_members_is_not_deleted_and_one_without_is() -> None:
 
 def test_an_empty_group_is_removed_with_its_last_offset() -> None:
     harness = world_with(t=1)
-    harness.groups.start()
+    harness.coordinator.start()
     a = Client(harness, "a", "t")
     a.beat()
     harness.commit({("t", 0): 5}, "a", 1)
@@ -527,7 +527,7 @@ def test_waiting_requests_return_not_coordinator_when_the_coordinator_moves() ->
     harness = world_with(t=1)
     harness.log.hold = True
     slot = beat(harness, "a", 0, rebalance_timeout_ms=1, names=("t",), owned={})
-    harness.groups.unload(0)
+    harness.coordinator.runtime.unload(0)
     assert slot.answer.error is ErrorCode.NOT_COORDINATOR
     harness.log.release(ErrorCode.NOT_LEADER_OR_FOLLOWER)
     assert len(slot.answers) == 1

@@ -23,7 +23,7 @@ def harness() -> Harness:
     harness = Harness(offsets_retention_minutes=5, offsets_retention_check_interval_ms=CHECK_MS)
     for name in ("t", "u"):
         harness.topics.put(name, 2)
-    harness.groups.start()
+    harness.coordinator.start()
     return harness
 
 
@@ -66,7 +66,7 @@ def test_a_failover_does_not_begin_a_new_retention(harness: Harness) -> None:
     a.leave()
     harness.time.advance(RETENTION_MS - 1)
     harness.fail_over()
-    harness.groups.start()
+    harness.coordinator.start()
     assert harness.offset(("t", 0)) == 1
     harness.time.advance(CHECK_MS + 1)
     assert (harness.offset(("t", 0)), listed(harness)) == (None, [])

@@ -221,7 +221,7 @@ def kind_in(harness: Harness) -> type | None:
     loader = Loader()
     for header, record in harness.log.read_all(0):
         loader.feed(header, record)
-    groups = loader.groups(harness.settings, harness.groups._now(), harness.topics)
+    groups = loader.groups(harness.settings, harness.coordinator.runtime.now(), harness.topics)
     return next((type(group.membership) for group in groups if group.group_id == GROUP), None)
 
 

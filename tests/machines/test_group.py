@@ -56,7 +56,7 @@ def test_an_empty_group_id_is_refused_except_for_offsets() -> None:
     assert harness.sync("x", 1, group="").answer.error is ErrorCode.INVALID_GROUP_ID
     assert harness.beat("x", 1, group="") is ErrorCode.INVALID_GROUP_ID
     assert harness.groups.leave("", [("x", None)]) == (ErrorCode.INVALID_GROUP_ID, [])
-    assert harness.groups.delete_offsets("", []) == (ErrorCode.INVALID_GROUP_ID, [])
+    assert harness.offsets.delete_offsets("", []) == (ErrorCode.INVALID_GROUP_ID, [])
     assert harness.commit({("t", 0): 5}, group="").answer == [ErrorCode.NONE]
     assert harness.offset(("t", 0), group="") == 5
     assert harness.groups.delete_group("") is ErrorCode.NONE

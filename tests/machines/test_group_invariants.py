@@ -293,7 +293,7 @@ class Groups(RuleBasedStateMachine):
         assert self.harness.time.waiting == 0
         for slot in self.slots:
             assert not slot.waits
-        self.harness.groups.close()
+        self.harness.coordinator.close()
 
 
 TestGroups = Groups.TestCase

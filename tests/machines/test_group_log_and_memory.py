@@ -77,7 +77,7 @@ class Coordinator(RuleBasedStateMachine):
 
     @property
     def group(self) -> Group | None:
-        return self.harness.groups._groups[0].get(GROUP)
+        return self.harness.coordinator.runtime.find(0, GROUP)
 
     # --- members ---
 
@@ -151,9 +151,9 @@ class Coordinator(RuleBasedStateMachine):
         group = self.group
         # The offsets that an open transaction has of a deleted topic go from memory only, as with Kafka.
         if topic_goes and (group is None or not offsets_of(group.offsets)["in transaction"]):
-            self.harness.groups.forget_partitions([partition])
+            self.harness.offsets.forget_partitions([partition])
         else:
-            self.harness.groups.delete_offsets(GROUP, [partition])
+            self.harness.offsets.delete_offsets(GROUP, [partition])
 
     @rule()
     def delete_group(self) -> None:
@@ -192,7 +192,7 @@ class Coordinator(RuleBasedStateMachine):
         for header, record in self.harness.log.pending(0):
             loader.feed(header, record)
         harness = self.harness
-        found = loader.groups(harness.settings, harness.groups._now(), harness.topics)
+        found = loader.groups(harness.settings, harness.coordinator.runtime.now(), harness.topics)
         assert remembered(self.group) == remembered(next(iter(found), None))
 
     @invariant()
@@ -241,7 +241,7 @@ class Coordinator(RuleBasedStateMachine):
         for _ in range(6):
             self.harness.time.advance(WEEK_MS)
         assert self.group is None or self.group.is_empty or self.group.is_dead
-        self.harness.groups.close()
+        self.harness.coordinator.close()
         assert not any(slot.waits for slot in self.slots), "a request without an answer"
 
 

@@ -82,7 +82,7 @@ def test_a_commit_that_times_out_counts_once_it_is_committed() -> None:
     harness.commit({("t", 0): 1})
     harness.log.error = ErrorCode.REQUEST_TIMED_OUT
     assert harness.commit({("t", 0): 2}).answer == [ErrorCode.REQUEST_TIMED_OUT]
-    _, (found,) = harness.groups.fetch(GROUP, [("t", 0)], require_stable=True)
+    _, (found,) = harness.offsets.fetch(GROUP, [("t", 0)], require_stable=True)
     assert found.error is ErrorCode.UNSTABLE_OFFSET_COMMIT
     harness.log.release()
     assert harness.offset(("t", 0)) == 2
@@ -103,9 +103,9 @@ def test_a_group_whose_deletion_the_log_refuses_stays() -> None:
     harness = Harness()
     harness.commit({("t", 0): 1})
     harness.log.error = ErrorCode.NOT_ENOUGH_REPLICAS
-    assert harness.groups.delete_offsets(GROUP, [("t", 0)])[0] is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert harness.offsets.delete_offsets(GROUP, [("t", 0)])[0] is ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert harness.groups.delete_group(GROUP) is ErrorCode.COORDINATOR_NOT_AVAILABLE
-    harness.groups.forget_partitions([("t", 0)])
+    harness.offsets.forget_partitions([("t", 0)])
     assert harness.offset(("t", 0)) == 1
     harness.log.error = ErrorCode.NONE
     assert harness.groups.delete_group(GROUP) is ErrorCode.NONE
@@ -119,7 +119,7 @@ def test_a_commit_in_flight_is_not_visible_and_makes_its_partition_unstable() ->
     slot = harness.commit({("t", 0): 2})
     assert slot.waits
     assert harness.offset(("t", 0)) == 1
-    _, found = harness.groups.fetch(GROUP, [("t", 0), ("t", 1)], require_stable=True)
+    _, found = harness.offsets.fetch(GROUP, [("t", 0), ("t", 1)], require_stable=True)
     assert [each.error for each in found] == [ErrorCode.UNSTABLE_OFFSET_COMMIT, ErrorCode.NONE]
     harness.log.release()
     assert slot.answer == [ErrorCode.NONE]
@@ -130,7 +130,7 @@ def test_of_two_commits_of_a_partition_in_one_request_the_last_counts() -> None:
     harness = Harness()
     slot = Slot()
     entries = [(("t", 0), Committed(offset, -1, "", 0)) for offset in (1, 2)]
-    harness.groups.commit(GROUP, CommitRequest("", None, -1, entries), slot)
+    harness.offsets.commit(GROUP, CommitRequest("", None, -1, entries), slot)
     assert slot.answer == [ErrorCode.NONE, ErrorCode.NONE]
     assert harness.offset(("t", 0)) == 2
     harness.fail_over()
@@ -171,29 +171,29 @@ def test_offsets_of_topics_that_are_not_consumed_can_be_deleted() -> None:
     harness = Harness()
     (member_id,), generation = harness.stable(1, protocols=subscription("used"))
     harness.commit({("used", 0): 1, ("unused", 0): 1}, member_id, generation)
-    answer = harness.groups.delete_offsets(GROUP, [("used", 0), ("unused", 0)])
+    answer = harness.offsets.delete_offsets(GROUP, [("used", 0), ("unused", 0)])
     assert answer == (ErrorCode.NONE, [ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC, ErrorCode.NONE])
     assert harness.offset(("used", 0)) == 1
     assert harness.offset(("unused", 0)) is None
-    assert harness.groups.delete_offsets("other", [("t", 0)]) == (ErrorCode.GROUP_ID_NOT_FOUND, [])
+    assert harness.offsets.delete_offsets("other", [("t", 0)]) == (ErrorCode.GROUP_ID_NOT_FOUND, [])
 
 
 def test_offsets_of_a_group_that_does_not_consume_are_not_deleted_while_it_has_members() -> None:
     harness = Harness()
     harness.stable(1, protocol_type="connect")
-    assert harness.groups.delete_offsets(GROUP, [("t", 0)]) == (ErrorCode.NON_EMPTY_GROUP, [])
+    assert harness.offsets.delete_offsets(GROUP, [("t", 0)]) == (ErrorCode.NON_EMPTY_GROUP, [])
 
 
 def test_an_unreadable_subscription_counts_as_one_to_everything() -> None:
     harness = Harness()
     harness.stable(1, protocols=(("range", b"\0\0\xff"),))
-    assert harness.groups.delete_offsets(GROUP, [("t", 0)])[1] == [ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC]
+    assert harness.offsets.delete_offsets(GROUP, [("t", 0)])[1] == [ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC]
 
 
 def test_a_deleted_topic_takes_its_offsets_along() -> None:
     harness = Harness()
     harness.commit({("gone", 0): 1, ("kept", 0): 1})
-    harness.groups.forget_partitions([("gone", 0), ("gone", 1)])
+    harness.offsets.forget_partitions([("gone", 0), ("gone", 1)])
     harness.fail_over()
     assert harness.offset(("gone", 0)) is None
     assert harness.offset(("kept", 0)) == 1
@@ -204,7 +204,7 @@ DAY_MS = 24 * 3600 * 1000
 
 def test_offsets_of_a_simple_consumer_expire_after_the_commit_and_the_group_with_them() -> None:
     harness = Harness()
-    harness.groups.start()
+    harness.coordinator.start()
     harness.commit({("t", 0): 1})
     harness.time.advance(4 * DAY_MS)
     harness.commit({("t", 1): 1})
@@ -219,7 +219,7 @@ def test_offsets_of_a_simple_consumer_expire_after_the_commit_and_the_group_with
 
 def test_offsets_of_a_group_with_members_expire_once_no_member_consumes_the_topic() -> None:
     harness = Harness()
-    harness.groups.start()
+    harness.coordinator.start()
     (member_id,), generation = harness.stable(1, protocols=subscription("used"), session_ms=1_800_000)
     harness.commit({("used", 0): 1, ("unused", 0): 1}, member_id, generation)
     for _ in range(8 * 48):
@@ -231,7 +231,7 @@ def test_offsets_of_a_group_with_members_expire_once_no_member_consumes_the_topi
 
 def test_offsets_of_a_group_that_became_empty_expire_from_then_on() -> None:
     harness = Harness()
-    harness.groups.start()
+    harness.coordinator.start()
     (member_id,), generation = harness.stable(1, session_ms=1_800_000)
     harness.commit({("t", 0): 1}, member_id, generation)
     for _ in range(3 * 48):
@@ -240,7 +240,7 @@ def test_offsets_of_a_group_that_became_empty_expire_from_then_on() -> None:
     harness.leave(member_id)
     harness.time.advance(6 * DAY_MS)
     harness.fail_over()
-    harness.groups.start()
+    harness.coordinator.start()
     assert harness.offset(("t", 0)) == 1, "a failover does not begin a new retention"
     harness.time.advance(DAY_MS + 600_000)
     assert harness.state() == "Dead"
@@ -248,10 +248,10 @@ def test_offsets_of_a_group_that_became_empty_expire_from_then_on() -> None:
 
 def test_a_commit_may_set_its_own_retention() -> None:
     harness = Harness()
-    harness.groups.start()
+    harness.coordinator.start()
     harness.commit({("t", 0): 1}, expire_ms=harness.time.now_ms() + 3_600_000)
     harness.fail_over()
-    harness.groups.start()
+    harness.coordinator.start()
     harness.time.advance(3_000_000)
     assert harness.offset(("t", 0)) == 1
     harness.time.advance(1_200_000)

@@ -25,7 +25,7 @@ def harness() -> Harness:
 
 
 def unstable(harness: Harness, partition: tuple[str, int] = P) -> bool:
-    error, (found,) = harness.groups.fetch(GROUP, [partition], require_stable=True)
+    error, (found,) = harness.offsets.fetch(GROUP, [partition], require_stable=True)
     assert not error
     return found.error is ErrorCode.UNSTABLE_OFFSET_COMMIT
 
@@ -62,14 +62,14 @@ def test_a_marker_during_the_load_of_the_partition_is_not_lost(
     harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     harness.commit_in_transaction({P: 5})
-    monkeypatch.setattr("odradek.broker.group.coordinator.RECORDS_AT_A_TIME", 1)
+    monkeypatch.setattr("odradek.broker.coordinator.runtime.RECORDS_AT_A_TIME", 1)
     read_all = harness.log.read_all
     monkeypatch.setattr(harness.log, "read_all", lambda partition: iter(list(read_all(partition))))  # up to here
     harness.fail_over()
     with pytest.raises(KafkaError, match="is not loaded"):
         harness.end_transaction(commit=True)
     harness.end_transaction(commit=False)
-    assert harness.groups.fetch(GROUP, [P], require_stable=False)[0] is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert harness.offsets.fetch(GROUP, [P], require_stable=False)[0] is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     harness.time.advance(10)
     assert harness.offset(P) is None
     assert not unstable(harness)
@@ -169,7 +169,7 @@ def test_a_refused_append_leaves_nothing(harness: Harness) -> None:
 def test_a_group_with_offsets_in_a_transaction_is_neither_deleted_nor_expired(harness: Harness) -> None:
     harness.commit({P: 1})
     harness.commit_in_transaction({P: 5, Q: 5})
-    harness.groups.start()
+    harness.coordinator.start()
     assert harness.groups.delete_group(GROUP) is ErrorCode.NONE
     assert harness.offset(P) is None, "the committed offset is gone"
     assert unstable(harness)
@@ -179,7 +179,7 @@ def test_a_group_with_offsets_in_a_transaction_is_neither_deleted_nor_expired(ha
     assert harness.offset(P) == 5, "the transaction committed after the deletion"
     harness.fail_over()
     assert harness.offset(P) == 5
-    harness.groups.start()
+    harness.coordinator.start()
     harness.time.advance(30 * 24 * 3_600_000)
     assert harness.state() == "Dead", "afterwards it expires like any other"
 
@@ -187,7 +187,7 @@ def test_a_group_with_offsets_in_a_transaction_is_neither_deleted_nor_expired(ha
 def test_deleting_one_offset_keeps_the_pending_one_of_a_transaction(harness: Harness) -> None:
     harness.commit({P: 1})
     harness.commit_in_transaction({P: 5})
-    assert harness.groups.delete_offsets(GROUP, [P]) == (ErrorCode.NONE, [ErrorCode.NONE])
+    assert harness.offsets.delete_offsets(GROUP, [P]) == (ErrorCode.NONE, [ErrorCode.NONE])
     assert harness.offset(P) is None
     harness.end_transaction(commit=True)
     assert harness.offset(P) == 5
@@ -202,7 +202,7 @@ def test_an_offset_before_a_tombstone_survives_compaction(harness: Harness) -> N
 def test_the_tombstone_is_visible_to_a_coordinator_that_loads_before_the_marker(harness: Harness) -> None:
     harness.commit({P: 1})
     harness.commit_in_transaction({P: 5})
-    assert harness.groups.delete_offsets(GROUP, [P]) == (ErrorCode.NONE, [ErrorCode.NONE])
+    assert harness.offsets.delete_offsets(GROUP, [P]) == (ErrorCode.NONE, [ErrorCode.NONE])
     harness.fail_over()
     harness.end_transaction(commit=True)
     harness.log.compact()
@@ -237,7 +237,7 @@ def test_an_aborted_transaction_appends_no_offset_again(harness: Harness) -> Non
 
 def test_no_commit_marker_is_written_before_the_partition_is_loaded(harness: Harness) -> None:
     harness.commit_in_transaction({P: 5})
-    harness.groups.unload(0)
+    harness.coordinator.runtime.unload(0)
     with pytest.raises(KafkaError) as refused:
         harness.end_transaction(commit=True)
     assert refused.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -291,7 +291,7 @@ class TransactionalOffsets(RuleBasedStateMachine):
     @precondition(lambda self: self.committed or self.pending)
     @rule(partition=partitions)
     def delete_offset(self, partition: tuple[str, int]) -> None:
-        assert self.harness.groups.delete_offsets(GROUP, [partition]) == (ErrorCode.NONE, [ErrorCode.NONE])
+        assert self.harness.offsets.delete_offsets(GROUP, [partition]) == (ErrorCode.NONE, [ErrorCode.NONE])
         self.committed.pop(partition, None)
 
     @invariant()

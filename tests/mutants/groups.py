@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 from unittest import mock
 
-from odradek.broker.group.coordinator import GroupCoordinator
+from odradek.broker.group.offset_metadata_manager import OffsetMetadataManager
 from odradek.broker.group.state import consumer_group, consumer_group_reconciliation
 from odradek.broker.group.state.classic_requests import State
 from odradek.broker.group.state.consumer_group_members import ConsumerMember
@@ -22,10 +22,10 @@ from tests.mutants.replication import Plant
 def kafka_17507() -> Iterator[None]:
     """A marker is answered although the group has not taken over the offsets of the transaction."""
 
-    def end(coordinator: GroupCoordinator, partition: int, producer_id: int, commit: bool) -> None:
+    def end(offsets: OffsetMetadataManager, partition: int, producer_id: int, commit: bool) -> None:
         return None
 
-    with mock.patch.object(GroupCoordinator, "end_transaction", end):
+    with mock.patch.object(OffsetMetadataManager, "end_transaction", end):
         yield
 
 
@@ -85,10 +85,10 @@ def kafka_14639() -> Iterator[None]:
 def tombstone_after_offset() -> Iterator[None]:
     """An offset that precedes a tombstone is not written again when its transaction commits."""
 
-    def before_commit(coordinator: GroupCoordinator, partition: int, producer_id: int) -> None:
+    def before_commit(offsets: OffsetMetadataManager, partition: int, producer_id: int) -> None:
         return None
 
-    with mock.patch.object(GroupCoordinator, "before_commit", before_commit):
+    with mock.patch.object(OffsetMetadataManager, "before_commit", before_commit):
         yield
 
 

@@ -1,9 +1,10 @@
-"""Pending writes of one group: the changes of each append, and their revert (Kafka: SnapshotRegistry).
+"""Pending writes of one state machine: the changes of each append, and their revert (Kafka: SnapshotRegistry).
 
 Kafka's CoordinatorRuntime keeps its state in timeline structures, keyed by the offset of the last write, and reverts
 to the snapshot before a write when the log rejects it. Here each write carries the changes that it made, as functions
-that undo them. A rejected write undoes its own changes and those of every later write of the group, newest first, so
-the state is again exactly the log plus the writes before it.
+that undo them. A rejected write undoes its own changes and those of every later write of the group or transactional
+id, newest first, so the state is again exactly the log plus the writes before it. `CoordinatorEventProcessor` calls
+this for every coordinator.
 
 An append has one of these outcomes:
 
@@ -44,7 +45,7 @@ class Write:
 
 
 class PendingWrites:
-    """The writes of one group without a final outcome, in the order of the log."""
+    """The writes of one state machine without a final outcome, in the order of the log."""
 
     __slots__ = ("_writes",)
 
@@ -78,7 +79,7 @@ class PendingWrites:
         return reverted
 
     def drop(self) -> list[Write]:
-        """Drop all writes: this broker no longer coordinates the group, and their outcomes no longer count.
+        """Drop all writes: this broker no longer coordinates the key, and their outcomes no longer count.
 
         Returns them in the order of the log.
         """

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
-from odradek.broker.coordinator.state.pending_writes import COMMITTED, PendingWrites, Write
+from odradek.broker.coordinator.state.pending_writes import COMMITTED
 from odradek.broker.group.state.classic_generation import CONSUMER
 from odradek.broker.group.state.classic_membership import Membership
 from odradek.broker.group.state.classic_requests import (
@@ -68,7 +68,7 @@ class OffsetsStored:
 class Group:
     """The state machine. Methods that take `now` are events; the caller performs the returned effects in order."""
 
-    __slots__ = ("_is_back", "_pending", "_settings", "_topics", "group_id", "membership", "offsets", "refusal")
+    __slots__ = ("_replaced", "_settings", "_topics", "group_id", "membership", "offsets", "refusal")
 
     def __init__(self, group_id: str, settings: GroupSettings, now: Now, topics: Topics) -> None:
         self.group_id = group_id
@@ -79,9 +79,8 @@ class Group:
         self._topics = topics
         self.refusal = ErrorCode.NONE
         """Why the log refused the last departure or deletion; NONE if it did not, or the outcome is open."""
-        self._pending = PendingWrites()
-        self._is_back = False
-        """Whether a revert has restored a membership that had ended."""
+        self._replaced: Membership | ConsumerMembership | None = None
+        """During a revert that restores a membership which had ended: the membership that came after it."""
 
     @property
     def is_dead(self) -> bool:
@@ -108,7 +107,7 @@ class Group:
                 effects = [Reply(token, HeartbeatResult(refused.code, refused.message))]
         else:
             effects = former.heartbeat(token, request, unique, now)
-        return self._pending.begin(effects + self._downgrade_if_due(now))
+        return effects + self._downgrade_if_due(now)
 
     def join(self, token: Any, request: JoinRequest, unique: str, now: Now) -> list[Effect]:
         """JoinGroup. Answered with a JoinResult; a new member id ends in `unique`."""
@@ -118,24 +117,24 @@ class Group:
             effects = _undone_last(former.erase(), self._way_back())
             self.membership = Membership(self.group_id, self._settings, now)
         effects += self._classic.join(token, request, unique, now)
-        return self._pending.begin(effects + self._downgrade_if_due(now))
+        return effects + self._downgrade_if_due(now)
 
     def sync(self, token: Any, request: SyncRequest, now: Now) -> list[Effect]:
         """SyncGroup. Answered with a SyncResult."""
-        return self._pending.begin(self._classic.sync(token, request, now))
+        return self._classic.sync(token, request, now)
 
     def heartbeat(
         self, member_id: str, instance_id: str | None, generation: int, now: Now
     ) -> tuple[ErrorCode, list[Effect]]:
         """Heartbeat."""
         error, effects = self._classic.heartbeat(member_id, instance_id, generation, now)
-        return error, self._pending.begin(effects)
+        return error, effects
 
     def leave(self, member_id: str, instance_id: str | None, now: Now) -> tuple[ErrorCode, list[Effect]]:
         """One member of a LeaveGroup."""
         self.refusal = ErrorCode.NONE
         error, effects = self._classic.leave(member_id, instance_id, now)
-        return error, self._pending.begin(effects + self._downgrade_if_due(now))
+        return error, effects + self._downgrade_if_due(now)
 
     def begin_anew(self, now: Now) -> None:
         """Reuse the id of a dead group before its tombstone is durable."""
@@ -143,18 +142,15 @@ class Group:
 
     def timer(self, name: TimerName, now: Now) -> list[Effect]:
         """Handle a timer of the membership that has fired."""
-        return self._pending.begin(self.membership.timer(name, now) + self._downgrade_if_due(now))
+        return self.membership.timer(name, now) + self._downgrade_if_due(now)
 
     def loaded(self, now: Now) -> list[Effect]:
         """Start new sessions after a load of the group."""
-        return self._pending.begin(self.membership.loaded(now))
+        return self.membership.loaded(now)
 
     def unload(self, now: Now) -> list[Effect]:
         """End the group because this broker no longer coordinates it: answer every waiting request."""
-        effects = self.membership.unload(now)
-        for write in self._pending.drop():
-            effects += self._outcome(write.token, ErrorCode.NOT_COORDINATOR, now)
-        return effects
+        return self.membership.unload(now)
 
     @property
     def _classic(self) -> Membership | ClassicMembers:
@@ -203,8 +199,8 @@ class Group:
     ) -> None:
         if isinstance(membership, Membership) and was is not None:
             membership.state, membership.state_since_ms, membership.in_log = was
+        self._replaced = self._replaced or self.membership
         self.membership = membership
-        self._is_back = True
 
     # --- offsets ---
 
@@ -214,7 +210,7 @@ class Group:
         if error:
             return [Reply(token, [error] * len(request.entries))]
         effects = self.membership.seen(request.member_id, now)
-        return effects + self._pending.begin(self._store(token, request))
+        return effects + self._store(token, request)
 
     def commit_in_transaction(self, token: Any, request: CommitRequest, producer_id: int, permit: Any) -> list[Effect]:
         """Store offsets that become valid once the producer's transaction has committed. Answered as `commit` is.
@@ -232,7 +228,7 @@ class Group:
             error = ErrorCode.ILLEGAL_GENERATION  # STALE_MEMBER_EPOCH is unexpected here, so fatal to a producer
         if error and error is not ErrorCode.REBALANCE_IN_PROGRESS:
             return [Reply(token, [error] * len(request.entries))]
-        return self._pending.begin(self._store(token, request, producer_id, permit))
+        return self._store(token, request, producer_id, permit)
 
     def _check_commit(self, request: CommitRequest) -> ErrorCode:
         membership = self.membership
@@ -271,35 +267,16 @@ class Group:
     # --- the log ---
 
     @property
-    def has_pending_writes(self) -> bool:
-        """Whether the outcome of an append is open."""
-        return bool(self._pending)
-
-    @property
-    def is_blank(self) -> bool:
-        """Whether the group has no member, no offset and no record in the log."""
+    def is_removable(self) -> bool:
+        """Whether the group has ended, or has no member, no offset and no record in the log."""
         membership = self.membership
         known = membership.group_members.epoch if isinstance(membership, ConsumerMembership) else membership.generation
-        return self.is_empty and not (known or membership.armed or self.offsets.in_use or self._pending)
+        return self.is_dead or (self.is_empty and not (known or membership.armed or self.offsets.in_use))
 
-    def appended(self, write: Write, error: ErrorCode, now: Now) -> list[Effect]:
+    def appended(self, token: Any, error: ErrorCode, now: Now) -> list[Effect]:
         """Handle an outcome of an append, as the table at the head of `pending_writes` defines."""
-        if write.is_void:
-            return []
-        if error is ErrorCode.REQUEST_TIMED_OUT or error in COMMITTED:
-            if error in COMMITTED:
-                self._pending.commit(write)
-            return self._pending.begin(self._outcome(write.token, error, now))
-        if write.token is None or isinstance(write.token, Written):
+        if error not in COMMITTED and error is not ErrorCode.REQUEST_TIMED_OUT and isinstance(token, Written | None):
             self.refusal = error
-        before = self.membership
-        effects: list[Effect] = []
-        for each in reversed(self._pending.revert(write)):
-            effects += self._outcome(each.token, error, now)
-        return self._pending.begin([*effects, *self._reverted(before, error, now)])
-
-    def _outcome(self, token: Any, error: ErrorCode, now: Now) -> list[Effect]:
-        """Answer the requests that wait for an append, and continue."""
         match token:
             case Written():
                 return list(settle(token, error))
@@ -314,16 +291,16 @@ class Group:
                 return self.membership.stored(token, error, now)
         return []  # the token of a classic membership that has ended and answered every request, or of tombstones
 
-    def _reverted(self, before: Membership | ConsumerMembership, error: ErrorCode, now: Now) -> list[Effect]:
-        """Effects after the log has refused changes to the membership `before`."""
-        is_back, self._is_back = self._is_back, False
+    def reverted(self, error: ErrorCode, now: Now) -> list[Effect]:
+        """Return the effects after the log has refused changes, perhaps of a membership that they had begun."""
+        ended, self._replaced = self._replaced, None
         effects: list[Effect] = []
-        if before is not self.membership:
-            if isinstance(before, Membership):
-                effects += before.unload(now, STORE_ERRORS.get(error, error))
+        if ended is not None and ended is not self.membership:
+            if isinstance(ended, Membership):
+                effects += ended.unload(now, STORE_ERRORS.get(error, error))
             else:
-                effects += before.die(now)
-        return effects + (self.membership.revive(now) if is_back else self.membership.reverted(now))
+                effects += ended.die(now)
+        return effects + (self.membership.revive(now) if ended is not None else self.membership.reverted(now))
 
     # --- deletion and expiration ---
 
@@ -378,16 +355,16 @@ class Group:
         records: list[KeyValue] = [(offset_key(self.group_id, partition), None) for partition in removed.partitions]
         membership, undo = self.membership, partial(self.offsets.restore, removed)
         if not self.is_empty or self.offsets.in_use:
-            return self._pending.begin([Append(records, None, undo=(undo,))] if records else [])
+            return [Append(records, None, undo=(undo,))] if records else []
         way_back = self._way_back()
         if isinstance(membership, ConsumerMembership):
             membership.group_writes.changes(undo)
-            return self._pending.begin(_undone_last(membership.erase(*records), way_back))
+            return _undone_last(membership.erase(*records), way_back)
         if membership.generation > 0:  # generation 0 was never written
             records.append((group_key(self.group_id), None))
         membership.in_log = None
         effects = membership.die(now)
-        return self._pending.begin(effects + ([Append(records, None, undo=(undo, way_back))] if records else []))
+        return effects + ([Append(records, None, undo=(undo, way_back))] if records else [])
 
 
 def _undone_first(effects: list[Effect], undo: Undo) -> list[Effect]:

@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 
 from odradek.broker.controller.controller import Controller
 from odradek.broker.controller.state.context import Context
-from odradek.broker.group.coordinator import GroupCoordinator
+from odradek.broker.group.group_metadata_manager import GroupMetadataManager
 from odradek.broker.metrics.broker_metrics import ApiMetrics, RequestMetrics, TopicMetrics
 from odradek.broker.replication.fetcher import Fetchers
 from odradek.broker.replication.log_cleaner import CleanerMetrics
@@ -40,7 +40,7 @@ class SnapshotSources:
     apis: ApiMetrics
     cleaner: Callable[[], CleanerMetrics]
     controller: Controller
-    groups: GroupCoordinator
+    groups: GroupMetadataManager
     sessions: FetchSessions
     fetchers: Fetchers
     listening: Listening

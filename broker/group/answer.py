@@ -1,0 +1,39 @@
+"""Answer of a request to a group, given during the call or later."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+if TYPE_CHECKING:
+    from odradek.broker.network.dispatcher import Call
+
+Result = TypeVar("Result")
+
+
+class Answer(Generic[Result]):
+    """The answer of a request, given during the call or later.
+
+    A handler passes it as the token of the request and then returns `response()`: the response when the group has
+    already given it, otherwise None, and `Call.reply` sends the answer later.
+    """
+
+    __slots__ = ("_call", "_deferred", "_response", "_translate")
+
+    def __init__(self, call: Call, translate: Callable[[Call, Result], Any]) -> None:
+        self._call = call
+        self._translate = translate
+        self._deferred = False
+        self._response: Any = None
+
+    def __call__(self, result: Result) -> None:
+        response = self._translate(self._call, result)
+        if self._deferred:
+            self._call.reply(response)
+        else:
+            self._response = response
+
+    def response(self) -> Any:
+        """Return the response if there is one; a later answer is sent when it is given."""
+        self._deferred = True
+        return self._response

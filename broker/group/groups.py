@@ -1,0 +1,88 @@
+"""Groups of the partitions that this broker leads: finds and creates them (Kafka: GroupMetadataManager.group).
+
+The decisions here precede a group: whether this broker coordinates its partition, and whether the partition is loaded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from odradek.broker.coordinator.runtime import CoordinatorRuntime
+from odradek.broker.group.shard import GroupCoordinatorShard
+from odradek.broker.group.state.consumer_group_requests import Topics
+from odradek.broker.group.state.group import Group
+from odradek.broker.group.state.settings import GroupSettings
+from odradek.broker.metadata.state.coordinator_partition import partition_for
+from odradek.broker.runtime.state.effects import Effect, Now
+from odradek.protocol.errors import ErrorCode
+
+GroupRuntime = CoordinatorRuntime[Group, GroupCoordinatorShard]
+
+
+class Groups:
+    """The groups that this broker coordinates."""
+
+    def __init__(self, settings: GroupSettings, runtime: GroupRuntime, topics: Topics) -> None:
+        self._settings = settings
+        self._runtime = runtime
+        self._topics = topics
+
+    def partition_of(self, group_id: str) -> int:
+        """The partition of `__consumer_offsets` to which a group belongs."""
+        return partition_for(group_id, self._settings.offsets_topic_num_partitions)
+
+    @property
+    def is_loading(self) -> bool:
+        """Whether a partition is loading."""
+        return self._runtime.is_loading
+
+    def check(self, group_id: str, *, may_be_empty: bool = False) -> ErrorCode:
+        """Whether this broker serves a group; NONE if it does."""
+        if not group_id and not may_be_empty:
+            return ErrorCode.INVALID_GROUP_ID
+        return self._runtime.check(self.partition_of(group_id))
+
+    def find(self, group_id: str) -> Group | None:
+        """A group that has not ended; its partition has to be active."""
+        group = self._runtime.find(self.partition_of(group_id), group_id)
+        return group if group is not None and not group.is_dead else None
+
+    def look_up(self, group_id: str, *, may_be_empty: bool = False) -> tuple[ErrorCode, Group | None]:
+        """The error where this broker does not serve the group; otherwise the group, if it exists."""
+        error = self.check(group_id, may_be_empty=may_be_empty)
+        return error, self.find(group_id) if not error else None
+
+    def create(self, group_id: str) -> Group:
+        """A new group, or a group that has ended, for a new beginning."""
+        partition, now = self.partition_of(group_id), self.now()
+        group = self._runtime.find(partition, group_id)
+        if group is None:
+            group = Group(group_id, self._settings, now, self._topics)
+            self._runtime.put(partition, group_id, group)
+        else:  # the tombstone of the dead group is not durable yet, and the log may refuse it
+            group.begin_anew(now)
+        return group
+
+    def living(self) -> list[Group]:
+        """Every group that has not ended."""
+        return [group for group in self._runtime.machines() if not group.is_dead]
+
+    def now(self) -> Now:
+        """The time of an event."""
+        return self._runtime.now()
+
+    def perform(self, group: Group, effects: list[Effect]) -> None:
+        """Perform the effects of an event."""
+        self._runtime.perform(group, effects)
+
+    def perform_last(self, group: Group, effects: list[Effect]) -> None:
+        """Perform the effects of an event that may end the group, and remove the group if nothing is left of it."""
+        self._runtime.perform(group, effects)
+        self._runtime.release(group)
+
+    def for_each(self, event: Callable[[Group, Now], list[Effect]]) -> None:
+        """Pass an event that may end a group to every group."""
+        now = self.now()
+        for group in self._runtime.machines():
+            if not group.is_dead:
+                self.perform_last(group, event(group, now))
