@@ -108,8 +108,6 @@ MOST_METHODS = 30
 MOST_PARAMETERS = 9
 """Of a constructor."""
 TOO_LARGE: dict[str, tuple[int, int]] = {
-    "broker.controller.controller.Controller": (36, 7),
-    "broker.controller.state.controller.ControllerMachine": (34, 3),
     "broker.group.state.classic_membership.Membership": (44, 3),
     "broker.registry.zookeeper.ZooKeeperRegistry": (32, 2),
     "broker.replication.partition.Replica": (39, 6),

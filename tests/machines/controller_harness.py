@@ -191,7 +191,7 @@ class Harness:
                             for each in topic.partition_states
                         ]
                     )
-                    self._all(self.machine.stop_replica_answered(broker_id, answer))
+                    self._all(self.machine.topic_deletion.stop_replica_answered(broker_id, answer))
 
     def _check_deletions(self, broker_id: int, message: m.StopReplicaRequest) -> None:
         """The controller deletes nothing that is still needed."""
@@ -242,7 +242,7 @@ class Harness:
             ],
         )
         self.asked_for_more.add(partition)
-        response = self.run(lambda machine: machine.alter_partition(request, by_id=by_id))
+        response = self.run(lambda machine: machine.alter_partition.handle(request, by_id=by_id))
         if response.error_code:
             return m.AlterPartitionResponse.PartitionData(error_code=response.error_code)
         answer: m.AlterPartitionResponse.PartitionData = response.topics[0].partitions[0]

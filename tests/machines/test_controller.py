@@ -75,7 +75,7 @@ def test_a_lost_leader_is_replaced_within_the_isr_and_comes_back_as_a_follower(h
     assert notified(harness, m.UpdateMetadataRequest) == [0, 1, 2]
     assert harness.alter(T0, (1, 2, 0)).error_code == 0
     assert summary(harness.state(T0)) == (1, 1, (1, 2, 0)), "an ISR is no election"
-    harness.run(ControllerMachine.balance)
+    harness.run(lambda machine: machine.elections.balance())
     assert summary(harness.state(T0)) == (0, 2, (1, 2, 0))
 
 
@@ -116,7 +116,7 @@ def test_an_unclean_election_on_request_loses_records_that_only_the_others_had(h
     harness.alter(T0, (0,))
     harness.stop(0)
     harness.run(ControllerMachine.brokers_changed)
-    results = harness.run(lambda machine: machine.elect_unclean([T0, ("t", 1), ("t", 7)]))
+    results = harness.run(lambda machine: machine.elections.elect_unclean([T0, ("t", 1), ("t", 7)]))
     assert results == {
         T0: ErrorCode.NONE,
         ("t", 1): ErrorCode.ELECTION_NOT_NEEDED,
@@ -146,16 +146,16 @@ def test_unclean_leader_election_enable_of_the_cluster_takes_effect_except_where
     harness.stop(0)
     harness.run(ControllerMachine.brokers_changed)
     assert summary(harness.state(T0)) == (-1, 1, (0,))
-    harness.run(lambda machine: machine.unclean_default_changed(True))
+    harness.run(lambda machine: machine.elections.unclean_default_changed(True))
     assert summary(harness.state(T0)) == (1, 2, (1,))
-    harness.run(lambda machine: machine.unclean_default_changed(False))
+    harness.run(lambda machine: machine.elections.unclean_default_changed(False))
     harness.stop(1)
     harness.run(ControllerMachine.brokers_changed)
     assert summary(harness.state(T0)) == (-1, 3, (1,))
     path = znodes.config_path("topics/t")
     refuses = znodes.encode_config({"unclean.leader.election.enable": "false"})
     harness.tree.submit(harness.session, [Set(path, refuses)], 0)
-    harness.run(lambda machine: machine.unclean_default_changed(True))
+    harness.run(lambda machine: machine.elections.unclean_default_changed(True))
     assert summary(harness.state(T0)) == (-1, 3, (1,))
 
 
@@ -172,11 +172,11 @@ def test_controlled_shutdown_moves_leaders(harness: Harness) -> None:
 def test_a_reassignment_adds_waits_and_removes(harness: Harness) -> None:
     harness.start(3)
     harness.run(ControllerMachine.brokers_changed)
-    assert harness.run(lambda machine: machine.reassign({T0: (3, 1)})) == {T0: None}
+    assert harness.run(lambda machine: machine.reassignments.reassign({T0: (3, 1)})) == {T0: None}
     assert harness.assignment(T0) == znodes.Replicas((3, 1, 0, 2), (3,), (0, 2))
-    assert harness.machine.reassignments() == {T0: harness.assignment(T0)}
+    assert harness.machine.reassignments.under_way() == {T0: harness.assignment(T0)}
     epoch = harness.state(T0).leader_epoch
-    assert harness.run(lambda machine: machine.reassign({T0: (3, 1)})) == {T0: None}
+    assert harness.run(lambda machine: machine.reassignments.reassign({T0: (3, 1)})) == {T0: None}
     assert harness.state(T0).leader_epoch == epoch, "the same request again changes nothing"
     harness.sent.clear()
     harness.alter(T0, (0, 1, 2, 3))
@@ -192,10 +192,10 @@ def test_a_reassignment_adds_waits_and_removes(harness: Harness) -> None:
 def test_a_cancelled_reassignment_restores_the_old_replicas(harness: Harness) -> None:
     harness.start(3)
     harness.run(ControllerMachine.brokers_changed)
-    harness.run(lambda machine: machine.reassign({T0: (3, 1)}))
-    assert harness.run(lambda machine: machine.reassign({T0: None})) == {T0: None}
+    harness.run(lambda machine: machine.reassignments.reassign({T0: (3, 1)}))
+    assert harness.run(lambda machine: machine.reassignments.reassign({T0: None})) == {T0: None}
     assert sorted(harness.assignment(T0).replicas) == [0, 1, 2]
-    assert not harness.machine.reassignments()
+    assert not harness.machine.reassignments.under_way()
     assert set(harness.state(T0).isr) == {0, 1, 2}
 
 
@@ -207,7 +207,7 @@ def moving() -> Harness:
     harness.elect()
     harness.make_topic("t", {0: replicas(0, 1)})
     harness.run(lambda machine: machine.topics_changed([]))
-    harness.run(lambda machine: machine.reassign({T0: (2, 3)}))
+    harness.run(lambda machine: machine.reassignments.reassign({T0: (2, 3)}))
     harness.alter(T0, (0, 1, 2))
     harness.sent.clear()
     return harness
@@ -220,7 +220,7 @@ def test_a_reassignment_is_not_cancelled_where_only_a_new_replica_has_every_reco
         harness.run(ControllerMachine.brokers_changed)
     assert summary(harness.state(T0)) == (2, 3, (2,))
     for pending in (None, (0, 3)):
-        results = harness.run(lambda machine, pending=pending: machine.reassign({T0: pending or None}))
+        results = harness.run(lambda machine, pending=pending: machine.reassignments.reassign({T0: pending or None}))
         refusal = results[T0]
         assert refusal is not None
         assert refusal.code is ErrorCode.INVALID_REPLICA_ASSIGNMENT, "broker 2 would delete the only good copy"
@@ -231,7 +231,7 @@ def test_a_reassignment_is_not_cancelled_where_only_a_new_replica_has_every_reco
         harness.start(broker_id)
         harness.run(ControllerMachine.brokers_changed)
     harness.alter(T0, (2, 0))
-    assert harness.run(lambda machine: machine.reassign({T0: None})) == {T0: None}
+    assert harness.run(lambda machine: machine.reassignments.reassign({T0: None})) == {T0: None}
     assert (harness.state(T0).leader, harness.state(T0).isr) == (0, (0,))
     assert notified(harness, m.StopReplicaRequest) == [2, 3]
 
@@ -239,16 +239,16 @@ def test_a_reassignment_is_not_cancelled_where_only_a_new_replica_has_every_reco
 @pytest.mark.parametrize("steps", range(6))
 def test_a_controller_that_dies_during_a_cancellation_leaves_no_leader_outside_the_assignment(steps: int) -> None:
     harness = moving()
-    harness.run(lambda machine: machine.elect_preferred(None))
+    harness.run(lambda machine: machine.elections.elect_preferred(None))
     assert harness.state(T0).leader == 2
-    harness.cut(lambda machine: machine.reassign({T0: None}), steps)
+    harness.cut(lambda machine: machine.reassignments.reassign({T0: None}), steps)
     harness.check()
     assert harness.state(T0).leader in harness.assignment(T0).replicas
 
 
 def test_a_new_target_deletes_replicas_in_neither_assignment() -> None:
     harness = moving()
-    assert harness.run(lambda machine: machine.reassign({T0: (3, 0)})) == {T0: None}
+    assert harness.run(lambda machine: machine.reassignments.reassign({T0: (3, 0)})) == {T0: None}
     assert harness.assignment(T0) == znodes.Replicas((3, 0, 1), (3,), (1,))
     assert notified(harness, m.StopReplicaRequest) == [2]
     assert set(harness.state(T0).isr) == {0, 1}
@@ -258,7 +258,7 @@ def test_a_topic_is_deleted_when_its_last_replica_is_gone(harness: Harness) -> N
     harness.stop(2)
     harness.run(ControllerMachine.brokers_changed)
     harness.make(znodes.delete_topic_path("t"))
-    harness.run(ControllerMachine.deletions_changed)
+    harness.run(lambda machine: machine.topic_deletion.deletions_changed())
     assert harness.tree.exists(znodes.topic_path("t")) is not None, "a replica is away"
     harness.start(2)
     harness.run(ControllerMachine.brokers_changed)
@@ -269,7 +269,7 @@ def test_a_topic_is_deleted_when_its_last_replica_is_gone(harness: Harness) -> N
 
 def test_a_failed_disk_is_handled_as_a_lost_replica(harness: Harness) -> None:
     harness.make(znodes.LOG_DIR_EVENT_PREFIX + "0", znodes.encode_log_dir_event(0))
-    harness.run(ControllerMachine.log_dirs_changed)
+    harness.run(lambda machine: machine.notifications.log_dirs_changed())
     assert notified(harness, m.LeaderAndIsrRequest) == [0], "a control request follows, because it may have lost logs"
     harness.lose_disk(0, [T0], code=ErrorCode.KAFKA_STORAGE_ERROR)
     assert summary(harness.state(T0)) == (1, 1, (1, 2))
@@ -314,7 +314,7 @@ def test_nodes_written_by_a_tool_are_applied(harness: Harness) -> None:
     harness.start(3)
     harness.run(ControllerMachine.brokers_changed)
     harness.make(znodes.REASSIGN_PARTITIONS, znodes.encode_reassignment({T0: (3, 0), ("nothing", 0): (0,)}))
-    harness.run(ControllerMachine.reassignments_wished)
+    harness.run(lambda machine: machine.notifications.reassignment_requested())
     assert harness.tree.exists(znodes.REASSIGN_PARTITIONS) is None
     assert harness.alter(T0, (0, 1, 2, 3)).error_code == 0
     assert harness.assignment(T0) == znodes.Replicas((3, 0))
@@ -326,7 +326,7 @@ def test_nodes_written_by_a_tool_are_applied(harness: Harness) -> None:
     harness.run(ControllerMachine.brokers_changed)
     harness.alter(T0, (0, 3))
     harness.make(znodes.PREFERRED_REPLICA_ELECTION, znodes.encode_partitions([T0, ("nothing", 0)]))
-    harness.run(ControllerMachine.elections_wished)
+    harness.run(lambda machine: machine.notifications.preferred_election_requested())
     assert harness.tree.exists(znodes.PREFERRED_REPLICA_ELECTION) is None
     assert harness.state(T0).leader == 3
     data, _ = harness.tree.get(znodes.topic_path("t"))
@@ -339,7 +339,7 @@ def test_nodes_written_by_a_tool_are_applied(harness: Harness) -> None:
 
 def test_an_isr_that_an_older_broker_wrote_itself_is_sent_to_all(harness: Harness) -> None:
     harness.write_state(T0, harness.state(T0)._replace(isr=(0, 2)))
-    harness.run(ControllerMachine.isr_changed)
+    harness.run(lambda machine: machine.notifications.isr_changed())
     assert harness.tree.children(znodes.ISR_CHANGES)[0] == []
     assert notified(harness, m.UpdateMetadataRequest) == [0, 1, 2]
     harness.stop(0)
@@ -352,13 +352,13 @@ def test_leaders_are_balanced_only_above_the_imbalance_threshold(harness: Harnes
     harness.run(ControllerMachine.brokers_changed)
     harness.start(0)
     harness.run(ControllerMachine.brokers_changed)
-    harness.run(ControllerMachine.balance)
+    harness.run(lambda machine: machine.elections.balance())
     assert harness.state(T0).leader == 1, "it is not in sync yet"
     harness.alter(T0, (1, 2, 0))
-    harness.run(ControllerMachine.balance)
+    harness.run(lambda machine: machine.elections.balance())
     assert [harness.state(("t", index)).leader for index in (0, 1)] == [0, 1]
     before = harness.states()
-    harness.run(ControllerMachine.balance)
+    harness.run(lambda machine: machine.elections.balance())
     assert harness.states() == before
 
 
@@ -376,7 +376,7 @@ def test_stale_requests_are_refused_with_kafkas_codes(harness: Harness) -> None:
         )
         topic = m.AlterPartitionRequest.TopicData(topic_name="t", partitions=[pending])
         request = m.AlterPartitionRequest(broker_id=broker_id, broker_epoch=harness.epochs[broker_id], topics=[topic])
-        response = harness.run(lambda machine, request=request: machine.alter_partition(request, by_id=False))
+        response = harness.run(lambda machine, request=request: machine.alter_partition.handle(request, by_id=False))
         codes.append(ErrorCode(response.topics[0].partitions[0].error_code))
     assert codes == [
         ErrorCode.FENCED_LEADER_EPOCH,
@@ -385,7 +385,7 @@ def test_stale_requests_are_refused_with_kafkas_codes(harness: Harness) -> None:
         ErrorCode.INVALID_REQUEST,
     ]
     stale = m.AlterPartitionRequest(broker_id=1, broker_epoch=harness.epochs[1] - 1)
-    assert harness.run(lambda machine: machine.alter_partition(stale, by_id=False)).error_code == (
+    assert harness.run(lambda machine: machine.alter_partition.handle(stale, by_id=False)).error_code == (
         ErrorCode.STALE_BROKER_EPOCH
     )
 
@@ -445,7 +445,7 @@ class Cluster(RuleBasedStateMachine):
 
     @rule(steps=STEPS)
     def elect_preferred(self, steps: int | None) -> None:
-        self.event(lambda machine: machine.elect_preferred(None), steps)
+        self.event(lambda machine: machine.elections.elect_preferred(None), steps)
 
     @rule(which=st.integers(0, 5), to=st.one_of(st.none(), st.permutations(range(4))), steps=STEPS)
     def reassign(self, which: int, to: list[int] | None, steps: int | None) -> None:
@@ -454,7 +454,7 @@ class Cluster(RuleBasedStateMachine):
             wanted = None if to is None else tuple(to[:2])
             partition = states[which % len(states)]
             self.harness.asked_for_more.add(partition)
-            self.event(lambda machine: machine.reassign({partition: wanted}), steps)
+            self.event(lambda machine: machine.reassignments.reassign({partition: wanted}), steps)
 
     @rule(broker=BROKER, which=st.integers(0, 5), works=st.booleans())
     def disk(self, broker: int, which: int, works: bool) -> None:
@@ -475,11 +475,11 @@ class Cluster(RuleBasedStateMachine):
             rest = tuple(each for each in state.isr if each in isr or each == state.leader)
             if state.leader != -1 and rest != state.isr:
                 self.harness.write_state(partition, state._replace(isr=rest))
-                self.event(ControllerMachine.isr_changed, steps)
+                self.event(lambda machine: machine.notifications.isr_changed(), steps)
 
     @rule(steps=STEPS)
     def balance(self, steps: int | None) -> None:
-        self.event(ControllerMachine.balance, steps)
+        self.event(lambda machine: machine.elections.balance(), steps)
 
     @rule(steps=STEPS)
     def elect_unclean(self, steps: int | None) -> None:
@@ -487,7 +487,7 @@ class Cluster(RuleBasedStateMachine):
         for partition, state in self.harness.states().items():
             if state.leader not in self.harness.epochs:
                 self.harness.asked_for_more.add(partition)
-        self.event(lambda machine: machine.elect_unclean(None), steps)
+        self.event(lambda machine: machine.elections.elect_unclean(None), steps)
 
     @rule(broker=BROKER, steps=STEPS)
     def leave(self, broker: int, steps: int | None) -> None:
@@ -501,7 +501,7 @@ class Cluster(RuleBasedStateMachine):
             self.harness.make(znodes.delete_topic_path(f"t{number}"))
         except NodeExistsError:
             return
-        self.event(ControllerMachine.deletions_changed, steps)
+        self.event(lambda machine: machine.topic_deletion.deletions_changed(), steps)
 
     @rule(steps=STEPS)
     def fail_over(self, steps: int | None) -> None:

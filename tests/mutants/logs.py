@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any, NoReturn
 from unittest import mock
 
-from odradek.broker.controller.state.partitions import Partitions
+from odradek.broker.controller.state.partition_state_machine import PartitionStateMachine
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.storage.log import Log
 from odradek.storage.segment import Segment
@@ -32,12 +32,14 @@ def cords() -> Iterator[None]:
 
     It may lead then, and its followers truncate (Redundancy Does Not Imply Fault Tolerance, FAST 2017).
     """
-    real = Partitions._renewed
+    real = PartitionStateMachine._renewed
 
-    def renewed(partitions: Partitions, partition: Any, state: Any, replicas: Any, bounced: Sequence[int]) -> Any:
+    def renewed(
+        partitions: PartitionStateMachine, partition: Any, state: Any, replicas: Any, bounced: Sequence[int]
+    ) -> Any:
         return real(partitions, partition, state, replicas, [])
 
-    with mock.patch.object(Partitions, "_renewed", renewed):
+    with mock.patch.object(PartitionStateMachine, "_renewed", renewed):
         yield
 
 

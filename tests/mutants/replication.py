@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 from unittest import mock
 
-from odradek.broker.controller.state.partitions import Partitions
+from odradek.broker.controller.state.partition_state_machine import PartitionStateMachine
 from odradek.broker.controller.state.steps import Steps, Write
 from odradek.broker.registry import znodes
 from odradek.broker.registry.interface import Check
@@ -145,12 +145,12 @@ def kafka_6082() -> Iterator[None]:
     """A controller that was replaced wakes up and writes to the registry."""
     always_true = Check(znodes.BROKER_IDS)
 
-    def write(partitions: Partitions, operations: Any) -> Steps[Any]:
+    def write(partitions: PartitionStateMachine, operations: Any) -> Steps[Any]:
         # The shell takes the first result for that of the check of the epoch.
         results = yield Write((always_true, *operations))
         return results
 
-    with mock.patch.object(Partitions, "write", write):
+    with mock.patch.object(PartitionStateMachine, "write", write):
         yield
 
 

@@ -48,9 +48,10 @@ class Context:
         "topic_ids",
     )
 
-    def __init__(self) -> None:
-        self.epoch = 0
-        self.epoch_version = 0
+    def __init__(self, epoch: int, epoch_version: int) -> None:
+        """`epoch_version` is the version of /controller_epoch that belongs to `epoch`, the controller's."""
+        self.epoch = epoch
+        self.epoch_version = epoch_version
         self.brokers: dict[int, LiveBroker] = {}
         self.leaving: dict[int, None] = {}
         """Brokers in a controlled shutdown: they are live, and are not elected."""
@@ -87,6 +88,11 @@ class Context:
     def replicas(self, partition: TopicPartition) -> Replicas | None:
         """The assignment of a partition, None where the context has none."""
         return self.assignments.get(partition[0], {}).get(partition[1])
+
+    def assigned(self, partition: TopicPartition) -> tuple[int, ...]:
+        """The brokers that have a replica of a partition, none where the context has no assignment."""
+        replicas = self.replicas(partition)
+        return replicas.replicas if replicas is not None else ()
 
     def on_brokers(self, brokers: Iterable[int]) -> list[TopicPartition]:
         """The partitions that have a replica on one of these brokers."""

@@ -7,12 +7,12 @@ all replicas of the target are in sync, the controller removes the others.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from odradek.broker.controller.state import election
 from odradek.broker.controller.state.context import Context
 from odradek.broker.controller.state.control_requests import ControlRequestBatch
-from odradek.broker.controller.state.partitions import Decide, Partitions
+from odradek.broker.controller.state.partition_state_machine import Decide, PartitionStateMachine
 from odradek.broker.controller.state.steps import Steps
 from odradek.broker.registry import znodes
 from odradek.broker.registry.interface import Set
@@ -65,7 +65,9 @@ def check_target(wanted: Sequence[int], live: Sequence[int]) -> None:
 class Reassignments:
     """The reassignments of a cluster."""
 
-    def __init__(self, context: Context, control_requests: ControlRequestBatch, partitions: Partitions) -> None:
+    def __init__(
+        self, context: Context, control_requests: ControlRequestBatch, partitions: PartitionStateMachine
+    ) -> None:
         """`context` is the controller's copy of the cluster's state."""
         self._context = context
         self._control_requests = control_requests
@@ -80,7 +82,21 @@ class Reassignments:
             if replicas.adding or replicas.removing
         }
 
-    def begin(self, partition: TopicPartition, wanted: Sequence[int] | None) -> Steps[None]:
+    def reassign(
+        self, wanted: Mapping[TopicPartition, Sequence[int] | None]
+    ) -> Steps[dict[TopicPartition, KafkaError | None]]:
+        """Reassign partitions; None cancels a reassignment (KIP-455). Each succeeds or fails by itself."""
+        results: dict[TopicPartition, KafkaError | None] = {}
+        for partition, replicas in wanted.items():
+            try:
+                yield from self._begin(partition, replicas)
+            except KafkaError as error:
+                results[partition] = error
+            else:
+                results[partition] = None
+        return results
+
+    def _begin(self, partition: TopicPartition, wanted: Sequence[int] | None) -> Steps[None]:
         """Move a partition to these replicas; None cancels its reassignment.
 
         Raises KafkaError: UNKNOWN_TOPIC_OR_PARTITION, NO_REASSIGNMENT_IN_PROGRESS, INVALID_REPLICA_ASSIGNMENT.

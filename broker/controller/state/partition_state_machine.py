@@ -7,7 +7,7 @@ older protocol writes its ISR itself), the controller reads the state again and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from odradek.broker.controller.state import election
@@ -36,7 +36,7 @@ Decide = Callable[[TopicPartition, PartitionState, Replicas], PartitionState | N
 """Returns the new state of a partition, or None where the state stays."""
 
 
-class Partitions:
+class PartitionStateMachine:
     """Changes the states of partitions."""
 
     def __init__(self, context: Context, control_requests: ControlRequestBatch) -> None:
@@ -75,7 +75,16 @@ class Partitions:
 
     # ---- the first state
 
-    def begin(self, topic: str, indexes: Iterable[int]) -> Steps[None]:
+    def begin_missing(self, partitions: Iterable[TopicPartition]) -> Steps[None]:
+        """Create the first state of partitions that have none, except of topics that are being deleted."""
+        topics: dict[str, list[int]] = {}
+        for topic, index in partitions:
+            if (topic, index) not in self._context.states and topic not in self._context.deleting:
+                topics.setdefault(topic, []).append(index)
+        for topic, indexes in topics.items():
+            yield from self._begin(topic, indexes)
+
+    def _begin(self, topic: str, indexes: Iterable[int]) -> Steps[None]:
         """Elect the first leaders of new partitions; a partition without a live replica stays without a state."""
         context = self._context
         ready: list[tuple[TopicPartition, PartitionState]] = []
@@ -87,9 +96,9 @@ class Partitions:
             if isr:
                 ready.append((partition, PartitionState(isr[0], 0, isr, context.epoch)))
         for start in range(0, len(ready), PARTITIONS_AT_A_TIME):
-            yield from self._begin(topic, ready[start : start + PARTITIONS_AT_A_TIME])
+            yield from self._create(topic, ready[start : start + PARTITIONS_AT_A_TIME])
 
-    def _begin(self, topic: str, ready: list[tuple[TopicPartition, PartitionState]]) -> Steps[None]:
+    def _create(self, topic: str, ready: list[tuple[TopicPartition, PartitionState]]) -> Steps[None]:
         paths = [znodes.partitions_path(topic), *(znodes.partition_path(*each) for each, _ in ready)]
         there = yield Read(tuple(paths))
         operations: list[Operation] = [
@@ -103,16 +112,12 @@ class Partitions:
             yield from self.read_states([each for each, _ in ready])
             missing = [(each, state) for each, state in ready if each not in self._context.states]
             if missing:
-                yield from self._begin(topic, missing)
+                yield from self._create(topic, missing)
             ready = [(each, state) for each, state in ready if (each, state) not in missing]
         else:
             yield from self.read_states([each for each, _ in ready])
         for partition, _ in ready:
-            self._control_requests.lead_or_follow(self._replicas(partition), partition, is_new=True)
-
-    def _replicas(self, partition: TopicPartition) -> tuple[int, ...]:
-        replicas = self._context.replicas(partition)
-        return replicas.replicas if replicas is not None else ()
+            self._control_requests.lead_or_follow(self._context.assigned(partition), partition, is_new=True)
 
     # ---- every later state
 
@@ -139,23 +144,34 @@ class Partitions:
         return failed
 
     def _change(self, partitions: list[TopicPartition], decide: Decide) -> Steps[None]:
-        changes: list[tuple[TopicPartition, PartitionState]] = []
-        operations: list[Operation] = []
+        changes: dict[TopicPartition, PartitionState] = {}
         for partition in partitions:
             known, replicas = self._context.states.get(partition), self._context.replicas(partition)
             if known is None or replicas is None:
                 continue
             new = decide(partition, known.state, replicas)
             if new is not None:
-                changes.append((partition, new))
-                operations.append(Set(znodes.partition_state_path(*partition), new.encode(), known.version))
-        if not operations:
+                changes[partition] = new
+        if not changes:
             return
+        yield from self.write_states(changes)
+        for partition in changes:
+            self._control_requests.lead_or_follow(self._context.assigned(partition), partition)
+
+    def write_states(self, changes: Mapping[TopicPartition, PartitionState]) -> Steps[None]:
+        """Write new states of partitions in one transaction, on condition of the versions of the present ones.
+
+        Raises ControllerMovedError and RegistryError, in particular BadVersionError.
+        """
+        states = self._context.states
+        operations = [
+            Set(znodes.partition_state_path(*partition), new.encode(), states[partition].version)
+            for partition, new in changes.items()
+        ]
         results = yield from self.write(operations)
-        for (partition, state), stat in zip(changes, results, strict=True):
+        for (partition, new), stat in zip(changes.items(), results, strict=True):
             assert isinstance(stat, Stat)
-            self._context.states[partition] = KnownState(state, stat.version, stat.mzxid)
-            self._control_requests.lead_or_follow(self._replicas(partition), partition)
+            states[partition] = KnownState(new, stat.version, stat.mzxid)
 
     # ---- decisions
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 from odradek.broker.controller.state.context import Context
 from odradek.broker.controller.state.control_requests import ControlRequestBatch
-from odradek.broker.controller.state.partitions import PARTITIONS_AT_A_TIME, Partitions
+from odradek.broker.controller.state.partition_state_machine import PARTITIONS_AT_A_TIME, PartitionStateMachine
 from odradek.broker.controller.state.steps import Children, Read, Steps
 from odradek.broker.registry import znodes
 from odradek.broker.registry.interface import Delete, NoNodeError, NotEmptyError
@@ -20,11 +20,16 @@ from odradek.protocol import messages as m
 from odradek.protocol.topic_partition import TopicPartition
 
 
-class Deletions:
+class TopicDeletionManager:
     """The topics that are being deleted."""
 
     def __init__(
-        self, context: Context, control_requests: ControlRequestBatch, partitions: Partitions, *, enabled: bool
+        self,
+        context: Context,
+        control_requests: ControlRequestBatch,
+        partitions: PartitionStateMachine,
+        *,
+        enabled: bool,
     ) -> None:
         """`enabled` is delete.topic.enable."""
         self._context = context
@@ -34,7 +39,7 @@ class Deletions:
         self._left: dict[str, dict[tuple[TopicPartition, int], None]] = {}
         """By topic, the replicas that have not been deleted yet."""
 
-    def look(self) -> Steps[None]:
+    def deletions_changed(self) -> Steps[None]:
         """Read the requested deletions, and begin the new ones."""
         requested = yield Children(znodes.DELETE_TOPICS)
         for topic in requested:
@@ -59,7 +64,7 @@ class Deletions:
             if not self._left[topic]:
                 yield from self._finish(topic)
 
-    def stopped(self, broker_id: int, response: m.StopReplicaResponse) -> Steps[None]:
+    def stop_replica_answered(self, broker_id: int, response: m.StopReplicaResponse) -> Steps[None]:
         """Handle a broker's response to StopReplica."""
         if response.error_code:
             return
