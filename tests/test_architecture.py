@@ -109,7 +109,6 @@ MOST_PARAMETERS = 9
 """Of a constructor."""
 TOO_LARGE: dict[str, tuple[int, int]] = {
     "broker.group.state.classic_membership.Membership": (44, 3),
-    "broker.registry.zookeeper.ZooKeeperRegistry": (32, 2),
     "broker.replication.partition.Replica": (39, 6),
     "cluster_process.ClusterProcess": (33, 6),
     "storage.directory.Directory": (41, 3),

@@ -7,9 +7,7 @@ adds the guarantees of `Registry` that kazoo alone does not give:
   nodes of the session then remain until it times out.
 - A lost connection fails all pending calls: they raise ConnectionLossError, as do calls made while there is no
   connection. This module retries nothing: only the caller can find out what a write did.
-- Watches outlive a connection, as in ZooKeeper's own clients (SetWatches). Kazoo drops them, so they are kept here with
-  the transaction that the caller saw, and are set again, before any other call, on the next connection. A watch whose
-  node has changed since fires then.
+- Watches outlive a connection: `zookeeper_watches.py` sets them again, before any other call, on the next connection.
 - Paths are checked here, as ZooKeeper's Java client does, and are relative to the chroot.
 
 A call costs a few system calls in kazoo's thread, and calls need not wait for each other: 2,000 nodes are read in less
@@ -30,7 +28,7 @@ from typing import Any, Final, TypeAlias
 import kazoo.exceptions
 from kazoo.client import KazooClient
 from kazoo.protocol import serialization as wire
-from kazoo.protocol.states import EventType, KazooState, WatchedEvent
+from kazoo.protocol.states import KazooState
 from kazoo.retry import KazooRetry
 from kazoo.security import OPEN_ACL_UNSAFE
 
@@ -43,8 +41,6 @@ from odradek.broker.registry.interface import (
     Create,
     Created,
     Delete,
-    Event,
-    EventKind,
     Operation,
     OperationResult,
     RegistryError,
@@ -57,6 +53,7 @@ from odradek.broker.registry.interface import (
 )
 from odradek.broker.registry.kazoo_handler import Answer, LoopHandler
 from odradek.broker.registry.tree import MAX_DATA_BYTES, ROOT, check_path
+from odradek.broker.registry.zookeeper_watches import WatchManager
 
 _SWITCH_INTERVAL_S: Final = 0.0002
 _FIRST_RETRY_S: Final = 0.1
@@ -67,12 +64,6 @@ _OPERATION_BYTES: Final = 64
 """More than the size of the numbers and the access list around path and data in a request."""
 
 _FINAL: Final = (SessionState.EXPIRED, SessionState.CLOSED)
-_KINDS: Final = {
-    EventType.CREATED: EventKind.CREATED,
-    EventType.DELETED: EventKind.DELETED,
-    EventType.CHANGED: EventKind.DATA_CHANGED,
-    EventType.CHILD: EventKind.CHILDREN_CHANGED,
-}
 _ERRORS: Final[dict[int, type[RegistryError]]] = {
     error.code: error
     for error in vars(interface).values()
@@ -123,24 +114,12 @@ async def connect(
     return registry
 
 
-class _Watched:
-    """The watchers of a node, and the last transaction of the node that they saw; 0 for a node that does not exist."""
-
-    __slots__ = ("watchers", "zxid")
-
-    def __init__(self) -> None:
-        self.watchers: dict[Watcher, None] = {}
-        self.zxid = 0
-
-
 class ZooKeeperRegistry:
     """One session with ZooKeeper; implements `Registry`. `connect` creates it."""
 
     __slots__ = (
-        "_child_watches",
         "_chroot",
         "_client",
-        "_data_watches",
         "_ending",
         "_handler",
         "_listeners",
@@ -148,6 +127,7 @@ class ZooKeeperRegistry:
         "_session_id",
         "_state",
         "_unanswered",
+        "_watches",
     )
 
     def __init__(self, client: KazooClient, handler: LoopHandler) -> None:
@@ -158,8 +138,7 @@ class ZooKeeperRegistry:
         self._session_id = 0
         self._state = SessionState.SUSPENDED
         self._listeners: list[Callable[[SessionState], None]] = []
-        self._data_watches: dict[str, _Watched] = {}
-        self._child_watches: dict[str, _Watched] = {}
+        self._watches = WatchManager(client, self._relative)
         self._unanswered: dict[asyncio.Future[Any], None] = {}
         self._ending: asyncio.Task[None] | None = None
 
@@ -199,7 +178,7 @@ class ZooKeeperRegistry:
     async def get(self, path: str, watch: Watcher | None = None) -> tuple[bytes | None, Stat]:
         def seen(answer: Answer) -> None:
             if answer.exception is None:
-                self._keep(self._data_watches, path, watch, answer.value[1].mzxid)
+                self._watches.keep_data(self._full(path), watch, answer.value[1].mzxid)
 
         data, stat = await self._read(self._client.get_async, path, watch, seen)
         return data, Stat._make(stat)
@@ -207,7 +186,7 @@ class ZooKeeperRegistry:
     async def exists(self, path: str, watch: Watcher | None = None) -> Stat | None:
         def seen(answer: Answer) -> None:
             if answer.exception is None:
-                self._keep(self._data_watches, path, watch, answer.value.mzxid if answer.value else 0)
+                self._watches.keep_data(self._full(path), watch, answer.value.mzxid if answer.value else 0)
 
         stat = await self._read(self._client.exists_async, path, watch, seen)
         return None if stat is None else Stat._make(stat)
@@ -215,7 +194,7 @@ class ZooKeeperRegistry:
     async def children(self, path: str, watch: Watcher | None = None) -> tuple[list[str], Stat]:
         def seen(answer: Answer) -> None:
             if answer.exception is None:
-                self._keep(self._child_watches, path, watch, answer.value[1].pzxid)
+                self._watches.keep_children(self._full(path), watch, answer.value[1].pzxid)
 
         read = functools.partial(self._client.get_children_async, include_data=True)
         names, stat = await self._read(read, path, watch, seen)
@@ -268,7 +247,7 @@ class ZooKeeperRegistry:
         if self._state not in _FINAL:
             grace_s = _CLOSE_GRACE_S if self._state is SessionState.CONNECTED else 0
             self._state = SessionState.CLOSED
-            self._forget_watches()
+            self._watches.close()
             self._ending = self._loop.create_task(self._end(grace_s), name="zookeeper close")
         if self._ending is not None:
             await asyncio.shield(self._ending)
@@ -277,7 +256,7 @@ class ZooKeeperRegistry:
         check_path(path)
         if watch is None:
             return await self._ask(path, send, self._full(path))
-        return await self._ask(path, send, self._full(path), self._event, seen=seen)
+        return await self._ask(path, send, self._full(path), self._watches.received, seen=seen)
 
     async def _ask(self, path: str, send: Send, *arguments: Any, seen: Seen | None = None) -> Any:
         """Send a request and wait for its response. `seen` is called as it arrives, before any later response."""
@@ -326,66 +305,6 @@ class ZooKeeperRegistry:
     def _relative(self, full: str) -> str:
         return full[len(self._chroot) :] or ROOT
 
-    # Watches
-
-    def _keep(self, table: dict[str, _Watched], path: str, watch: Watcher | None, zxid: int) -> None:
-        if watch is not None and self._state not in _FINAL:
-            watched = table.setdefault(path, _Watched())
-            watched.watchers[watch] = None
-            watched.zxid = zxid
-
-    def _event(self, event: WatchedEvent) -> None:
-        if event.type in _KINDS:
-            self._fire(Event(_KINDS[event.type], self._relative(event.path)))
-
-    def _fire(self, event: Event) -> None:
-        tables = [self._data_watches] if event.kind is not EventKind.CHILDREN_CHANGED else []
-        if event.kind in (EventKind.CHILDREN_CHANGED, EventKind.DELETED):
-            tables.append(self._child_watches)
-        released: dict[Watcher, None] = {}
-        for table in tables:
-            if watched := table.pop(event.path, None):
-                released |= watched.watchers
-        for watcher in released:
-            self._loop.call_soon(self._tell_watcher, watcher, event)
-
-    def _tell_watcher(self, watcher: Watcher, event: Event) -> None:
-        if self._state is not SessionState.CLOSED:
-            watcher(event)
-
-    def _rearm(self) -> None:
-        for path in self._data_watches:
-            answer = self._client.exists_async(self._full(path), self._event)
-            answer.rawlink(functools.partial(self._rearmed_data, path))
-        for path in self._child_watches:
-            answer = self._client.get_children_async(self._full(path), self._event, include_data=True)
-            answer.rawlink(functools.partial(self._rearmed_children, path))
-
-    def _rearmed_data(self, path: str, answer: Answer) -> None:
-        watched = self._data_watches.get(path)
-        if watched is None or answer.exception is not None:
-            return
-        zxid = answer.value.mzxid if answer.value else 0
-        if zxid == watched.zxid:
-            return
-        if not zxid:
-            self._fire(Event(EventKind.DELETED, path))
-        else:
-            self._fire(Event(EventKind.DATA_CHANGED if watched.zxid else EventKind.CREATED, path))
-
-    def _rearmed_children(self, path: str, answer: Answer) -> None:
-        watched = self._child_watches.get(path)
-        if watched is None:
-            return
-        if isinstance(answer.exception, kazoo.exceptions.NoNodeError):
-            self._fire(Event(EventKind.DELETED, path))
-        elif answer.exception is None and answer.value[1].pzxid != watched.zxid:
-            self._fire(Event(EventKind.CHILDREN_CHANGED, path))
-
-    def _forget_watches(self) -> None:
-        self._data_watches.clear()
-        self._child_watches.clear()
-
     # The session
 
     def _hear(self, state: str) -> None:
@@ -401,14 +320,14 @@ class ZooKeeperRegistry:
         if state == KazooState.CONNECTED:
             self._session_id = session_id
             self._state = SessionState.CONNECTED
-            self._rearm()
+            self._watches.rearm()
         elif state == KazooState.SUSPENDED:
             self._state = SessionState.SUSPENDED
             self._give_up_calls()
         else:
             self._state = SessionState.EXPIRED
             self._give_up_calls()
-            self._forget_watches()
+            self._watches.expire()
             self._ending = self._loop.create_task(self._end(0), name="zookeeper expiry")
         self._tell_listeners()
 
