@@ -87,7 +87,7 @@ class RunningBroker:
             known=known,
             configs=identity.topic_configs,
             config_writer=ConfigWriter(
-                context.config, context.metadata_cache, lambda: session.registry, changes.catch_up
+                context.config, context.metadata_cache, lambda: session.registry, changes.listener.catch_up
             ),
             client_configs=ClientConfigs(lambda: session.registry),
             log_dirs=LogDirs(identity.directories, context.replicas),
@@ -106,8 +106,8 @@ class RunningBroker:
         self._members: tuple[Member, ...] = (
             context.registration,
             replication.replica_manager,
-            changes,
-            services.features,
+            changes.listener,
+            services.features.listener,
             self.controller,
         )
 

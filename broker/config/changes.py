@@ -9,23 +9,22 @@ an expired session may have missed some that are deleted, so it reads everything
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
+from odradek.broker.metadata.node_change_listener import NodeChangeListener
 from odradek.broker.registry import znodes
 from odradek.broker.registry.interface import (
     BadVersionError,
     Create,
-    Event,
     NodeExistsError,
     NoNodeError,
     Operation,
     Registry,
-    RegistryError,
     Set,
     Stat,
+    Watcher,
     ensure_path,
 )
 from odradek.broker.runtime.request_tasks import RequestTasks
@@ -34,7 +33,6 @@ from odradek.broker.runtime.timers import Clock
 log = logging.getLogger(__name__)
 
 EXPIRE_AFTER_MS: Final = 15 * 60 * 1000
-RETRY_S: Final = 1
 TOPICS: Final = "topics"
 BROKERS: Final = "brokers"
 NONE_SEEN: Final = -1
@@ -55,64 +53,34 @@ class Obedient(Protocol):
 
 
 class ConfigChanges:
-    """Watches for changes; lives as long as the broker, through all its sessions."""
+    """Applies configurations; its `listener` reads them, and the notifications of changes."""
 
     def __init__(self, broker_id: int, obedient: Obedient, request_tasks: RequestTasks, clock: Clock) -> None:
         """There are no watches before the first session begins."""
         self._entities = frozenset({f"{BROKERS}/{broker_id}", f"{BROKERS}/{znodes.DEFAULT_ENTITY}"})
         self._broker_id = broker_id
         self._obedient = obedient
-        self._request_tasks = request_tasks
         self._clock = clock
-        self._registry: Registry | None = None
         self._seen = NONE_SEEN
         self._created_ms: dict[str, int] = {}
         """The creation time of each existing notification that was read: it needs no second read."""
-        self._begun = False
-        self._turn = asyncio.Lock()  # changes are applied one after the other
+        self._session: Registry | None = None
+        """The session in which the configurations were last read as a whole."""
+        self.listener = NodeChangeListener(znodes.CONFIG_CHANGES, self._read, request_tasks)
 
-    def session_lost(self) -> None:
-        """Stop, because the watches have ended with the session."""
-        self._registry = None
+    # ---- reading
 
-    async def session_begun(self, registry: Registry) -> None:
-        """Apply the present configuration, and watch for changes. Raises RegistryError."""
-        await ensure_path(registry, znodes.CONFIG_CHANGES)
-        self._registry = registry
-        async with self._turn:
+    async def _read(self, registry: Registry, watch: Watcher) -> None:
+        if registry is not self._session:
+            await ensure_path(registry, znodes.CONFIG_CHANGES)
             await self._read_broker(registry)
-            if self._begun:
+            if self._session is not None:  # notifications between two sessions may be deleted already
                 await self._read_topics(registry)
-            await self._look(registry)
-        self._begun = True
+        await self._read_notifications(registry, watch)
+        self._session = registry
 
-    async def catch_up(self) -> None:
-        """Apply all changes until now. Raises RegistryError."""
-        registry = self._registry
-        if registry is not None:
-            async with self._turn:
-                await self._look(registry)
-
-    # ---- watching
-
-    def _fired(self, event: Event) -> None:
-        self._request_tasks.run(self._look_again())
-
-    async def _look_again(self) -> None:
-        while (registry := self._registry) is not None:
-            try:
-                async with self._turn:
-                    await self._look(registry)
-            except RegistryError as error:
-                if registry is not self._registry:
-                    return  # the next session reads them itself
-                log.warning("cannot read config changes, retrying error=%s", error)
-                await asyncio.sleep(RETRY_S)
-            else:
-                return
-
-    async def _look(self, registry: Registry) -> None:
-        names, _ = await registry.children(znodes.CONFIG_CHANGES, self._fired)
+    async def _read_notifications(self, registry: Registry, watch: Watcher) -> None:
+        names, _ = await registry.children(znodes.CONFIG_CHANGES, watch)
         numbered = sorted((number, name) for name in names if (number := _number(name)) is not None)
         self._created_ms = {name: self._created_ms[name] for _, name in numbered if name in self._created_ms}
         for number, name in numbered:

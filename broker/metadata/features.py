@@ -10,21 +10,20 @@ that last changed them.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
+from odradek.broker.metadata.node_change_listener import NodeChangeListener
 from odradek.broker.registry import znodes
-from odradek.broker.registry.interface import Event, NoNodeError, Registry, RegistryError
+from odradek.broker.registry.interface import NoNodeError, Registry, Watcher
 from odradek.broker.runtime.request_tasks import RequestTasks
 
 log = logging.getLogger(__name__)
 
 TRANSACTION_VERSION: Final = "transaction.version"
 GROUP_VERSION: Final = "group.version"
-RETRY_S: Final = 1
 NO_EPOCH: Final = -1
 
 
@@ -52,15 +51,13 @@ def common(brokers: Iterable[Mapping[str, Mapping[str, int]]]) -> dict[str, int]
 
 
 class FeatureLevels:
-    """The finalized levels; lives as long as the broker, through all its sessions."""
+    """The finalized levels. Its `listener` reads them; between two sessions they keep their last values."""
 
     def __init__(self, request_tasks: RequestTasks) -> None:
         """All levels are empty before the first session begins."""
         self.levels: Mapping[str, int] = {}
         self.epoch = NO_EPOCH
-        self._request_tasks = request_tasks
-        self._registry: Registry | None = None
-        self._turn = asyncio.Lock()
+        self.listener = NodeChangeListener(znodes.BROKER_IDS, self._read, request_tasks)
 
     def refusal(self, name: str, level: int, *, is_known_kind: bool, is_downgrade: bool) -> str:
         """Why a feature cannot be set to this level: it follows from what the brokers support (UpdateFeatures)."""
@@ -79,34 +76,9 @@ class FeatureLevels:
             return f"{name} has level {level} already"
         return f"{name} has level {now or 0}, the highest that every broker of the cluster supports"
 
-    def session_lost(self) -> None:
-        """Keep the last levels until the next session reads newer ones."""
-        self._registry = None
-
-    async def session_begun(self, registry: Registry) -> None:
-        """Read the features that the brokers support, and watch for changes. Raises RegistryError."""
-        self._registry = registry
-        async with self._turn:
-            await self._look(registry)
-
-    def _fired(self, event: Event) -> None:
-        self._request_tasks.run(self._look_again())
-
-    async def _look_again(self) -> None:
-        while (registry := self._registry) is not None:
-            try:
-                async with self._turn:
-                    await self._look(registry)
-            except RegistryError as error:
-                if registry is not self._registry:
-                    return  # the next session reads for itself
-                log.warning("retrying read of supported features error=%s", error)
-                await asyncio.sleep(RETRY_S)
-            else:
-                return
-
-    async def _look(self, registry: Registry) -> None:
-        names, stat = await registry.children(znodes.BROKER_IDS, self._fired)
+    async def _read(self, registry: Registry, watch: Watcher) -> None:
+        """Read the features that the brokers support."""
+        names, stat = await registry.children(znodes.BROKER_IDS, watch)
         found = []
         for name in names:
             try:

@@ -171,7 +171,7 @@ async def harness(tmp_path: Path) -> AsyncIterator[Harness]:
 
 async def test_changes_are_delivered_in_order_each_with_all_overrides(harness: Harness) -> None:
     await harness.change("topics/before", a="1")
-    await harness.changes.session_begun(await harness.ensemble.connect())
+    await harness.changes.listener.session_begun(await harness.ensemble.connect())
     assert harness.notified.topics == [("before", {"a": "1"})]
     await harness.change("topics/t", a="1")
     await eventually_async(lambda: len(harness.notified.topics) == 2)
@@ -185,7 +185,7 @@ async def test_changes_are_delivered_in_order_each_with_all_overrides(harness: H
 
 async def test_a_broker_receives_its_own_and_default_changes_but_not_those_of_others(harness: Harness) -> None:
     await harness.change("brokers/<default>", a="1")
-    await harness.changes.session_begun(await harness.ensemble.connect())
+    await harness.changes.listener.session_begun(await harness.ensemble.connect())
     assert harness.notified.brokers[0] == ({"a": "1"}, {})
     received = len(harness.notified.brokers)
     await harness.change("brokers/2", b="2")
@@ -197,7 +197,7 @@ async def test_a_broker_receives_its_own_and_default_changes_but_not_those_of_ot
 
 
 async def test_notifications_of_kafka_are_read_and_invalid_ones_are_skipped(harness: Harness) -> None:
-    await harness.changes.session_begun(await harness.ensemble.connect())
+    await harness.changes.listener.session_begun(await harness.ensemble.connect())
     await harness.admin.create(znodes.config_path("topics/t"), b'{"version":1,"config":{"retention.ms":"5"}}')
     for data in (b"", None, b"{", b"[]", b'{"version":2}', b'{"version":3,"entity_path":7}', b"\xff"):
         await harness.admin.create(znodes.CONFIG_CHANGE_PREFIX, data, sequential=True)
@@ -215,7 +215,7 @@ async def test_old_notifications_are_deleted(harness: Harness) -> None:
     await harness.change("topics/old", a="1")
     harness.clock.time_ms += EXPIRE_AFTER_MS
     await harness.change("topics/young", a="1")
-    await harness.changes.session_begun(await harness.ensemble.connect())
+    await harness.changes.listener.session_begun(await harness.ensemble.connect())
     assert len(await harness.notifications()) == 2
     harness.clock.time_ms += 1
     await harness.change("topics/younger", a="1")
@@ -241,10 +241,10 @@ class CountingReads:
 
 async def test_each_notification_is_read_once(harness: Harness) -> None:
     session = CountingReads(await harness.ensemble.connect())
-    await harness.changes.session_begun(session)  # type: ignore[arg-type]
+    await harness.changes.listener.session_begun(session)  # type: ignore[arg-type]
     for number in range(20):
         await harness.change("topics/t", **{f"b{number}": "2"})
-        await harness.changes.catch_up()
+        await harness.changes.listener.catch_up()
     assert len(harness.notified.topics) == 20
     read = {path: count for path, count in session.reads.items() if path.startswith(znodes.CONFIG_CHANGE_PREFIX)}
     assert len(read) == len(await harness.notifications()) == 20
@@ -253,14 +253,14 @@ async def test_each_notification_is_read_once(harness: Harness) -> None:
 
 async def test_changes_between_two_sessions_are_read_again(harness: Harness) -> None:
     first = await harness.ensemble.connect()
-    await harness.changes.session_begun(first)
-    harness.changes.session_lost()
+    await harness.changes.listener.session_begun(first)
+    harness.changes.listener.session_lost()
     await first.close()
     await harness.change("topics/t", a="1")
     await harness.change("brokers/1", b="2")
     for name in await harness.notifications():  # all notifications are gone before the broker is back
         await harness.admin.delete(f"{znodes.CONFIG_CHANGES}/{name}")
-    await harness.changes.session_begun(await harness.ensemble.connect())
+    await harness.changes.listener.session_begun(await harness.ensemble.connect())
     assert harness.notified.topics == [("t", {"a": "1"})]
     assert harness.notified.brokers[-1] == ({}, {"b": "2"})
     await harness.change("topics/t", a="3")

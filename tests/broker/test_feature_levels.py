@@ -46,7 +46,7 @@ async def test_a_broker_without_features_removes_them_for_all(tmp_path: Path) ->
     ours = znodes.BrokerRegistration((), 0, features=OURS)
     await registry.create(znodes.broker_path(1), ours.encode())
     features = FeatureLevels(request_tasks)
-    await features.session_begun(registry)
+    await features.listener.session_begun(registry)
     assert dict(features.levels) == {"group.version": 1, "transaction.version": 2}
     epochs = [features.epoch]
     await registry.create(znodes.broker_path(2), znodes.BrokerRegistration((), 0).encode())
