@@ -18,6 +18,16 @@ class Ask(Protocol):
     def __call__(self, request: Any, on_answer: OnAnswer, on_lost: OnPeerLost) -> None: ...
 
 
+class BrokerIdentity(Protocol):
+    """Id and epoch of this broker, which requests to the controller contain."""
+
+    @property
+    def broker_id(self) -> int: ...
+
+    @property
+    def broker_epoch(self) -> int: ...
+
+
 class ControllerChannel:
     """Sends requests to the active controller."""
 

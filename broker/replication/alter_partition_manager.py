@@ -8,9 +8,9 @@ that are still pending. It passes the controller's result for a partition to the
 from __future__ import annotations
 
 import logging
-from typing import Final, Protocol
+from typing import Final
 
-from odradek.broker.network.controller_channel import Ask
+from odradek.broker.network.controller_channel import Ask, BrokerIdentity
 from odradek.broker.replication.partition import Replica
 from odradek.broker.replication.state.partition import LeaderAndIsr, PendingIsr
 from odradek.broker.runtime.timers import Clock, Timer, Timers
@@ -25,20 +25,10 @@ PartitionData = m.AlterPartitionRequest.PartitionData
 BrokerState = m.AlterPartitionRequest.BrokerState
 
 
-class Identity(Protocol):
-    """Id and epoch of the broker that sends the requests."""
-
-    @property
-    def broker_id(self) -> int: ...
-
-    @property
-    def broker_epoch(self) -> int: ...
-
-
 class DefaultAlterPartitionManager:
     """Sends the pending ISRs of all partitions that this broker leads."""
 
-    def __init__(self, identity: Identity, ask: Ask, clock: Clock, timers: Timers) -> None:
+    def __init__(self, identity: BrokerIdentity, ask: Ask, clock: Clock, timers: Timers) -> None:
         """`ask` sends a request to the controller."""
         self._identity = identity
         self._ask = ask
