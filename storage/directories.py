@@ -81,9 +81,9 @@ class Directories:
             destination.fail(reason)
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, reason) from error
         if new.starts_within_segment:
-            destination.write_start_offsets()
+            destination.checkpoints.write_start_offsets()
         if new.cleaned_to >= 0:
-            destination.write_cleaner_offsets()
+            destination.checkpoints.write_cleaner_offsets()
         destination.move_in(name)
         new.producers.take_over(old.producers)
         try:
@@ -171,16 +171,16 @@ def _settle_implementations(directories: list[Directory], now_ms: int) -> None:
     owners: dict[TopicPartition, Directory] = {}
     online = [directory for directory in directories if directory.failure is None]
     for directory in online:
-        for name in directory.names():
+        for name in directory.found.partitions():
             owner = owners.setdefault(name, directory)
             if owner is directory:
                 continue
-            if owner.has_replaced(name) == directory.has_replaced(name):
+            if owner.found.has_replaced(name) == directory.found.has_replaced(name):
                 raise KafkaError(
                     ErrorCode.INVALID_CONFIG,
                     f"{owner.path} and {directory.path} both have a log of {name[0]}-{name[1]}; one of them must go",
                 )
-            loser = directory if owner.has_replaced(name) else owner
+            loser = directory if owner.found.has_replaced(name) else owner
             owners[name] = owner if loser is directory else directory
             _log.warning(
                 "removing a replaced log topic=%s partition=%d directory=%s replaced_by=%s",

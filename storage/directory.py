@@ -25,14 +25,11 @@ whose name is in the checkpoint since an earlier topic.
 
 from __future__ import annotations
 
-import errno
-import logging
-import re
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import cache
 from random import Random
-from typing import Final
 
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.topic_partition import TopicPartition
@@ -48,33 +45,22 @@ from odradek.storage.checkpoints import (
     CorruptFile,
     Offsets,
     decode_clean_shutdown,
-    decode_offsets,
     decode_partition_metadata,
     encode_clean_shutdown,
-    encode_offsets,
     encode_partition_metadata,
 )
 from odradek.storage.config import LogConfig
-from odradek.storage.descriptors import NoDescriptor, is_exhausted
+from odradek.storage.directory_failure import DirectoryFailure
 from odradek.storage.directory_identity import identify
 from odradek.storage.disk import Disk, Folder, Lock, OsDisk, make_durable_directory
+from odradek.storage.found_logs import REPLACES, FoundLogs
 from odradek.storage.log import Log
+from odradek.storage.log_names import delete_name, future_name, log_name
+from odradek.storage.logs_to_delete import LogsToDelete
+from odradek.storage.offset_checkpoints import OffsetCheckpoints
 from odradek.storage.parallel_recovery import Outcome, Unclean, recover_in_parallel
-from odradek.storage.recovery import LoadRequest, bytes_to_recover, do_nothing, no_jitter
+from odradek.storage.recovery import LoadRequest
 from odradek.storage.worker import available_cores
-
-_log = logging.getLogger(__name__)
-
-_DELETE_SUFFIX: Final = "-delete"
-_FUTURE_SUFFIX: Final = "-future"
-_LEFT_ALONE: Final = "-stray"
-_NOT_LOGS: Final = frozenset({"remote-log-index-cache", "__cluster_metadata-0", "lost+found"})
-_LOG_NAME: Final = re.compile(r"([a-zA-Z0-9._-]{1,249})-([0-9]{1,10})")
-_FUTURE_NAME: Final = re.compile(r"([a-zA-Z0-9._-]{1,249})-([0-9]{1,10})\.[^.]+-future")
-_LONGEST_NAME: Final = 255
-REPLACES: Final = ".replaces"
-"""A file in the folder of a log that came from another directory, until the log there is certainly gone."""
-_NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 @dataclass(slots=True)
@@ -97,19 +83,19 @@ class DirectoryRequest:
 class Directory:
     """An open data directory.
 
-    `logs` has every log by (topic, partition), `futures` the future logs; `high_watermarks` and `cleaner_offsets` are
-    the contents of the checkpoints; `was_clean` and `last_broker_epoch` describe the stop of the last owner; `failure`
-    is the reason why the directory is offline, if it is, and `on_failure` is called when it goes offline.
+    `logs` has every log by (topic, partition), `futures` the future logs, and `found` those that `load` will load;
+    `high_watermarks` and `cleaner_offsets` are the contents of the checkpoints; `was_clean` and `last_broker_epoch`
+    describe the stop of the last owner; `on_failure` is called when the directory goes offline.
     """
 
     __slots__ = (
-        "_checkpoints",
         "_deleted",
+        "_failure",
         "_folder",
-        "_found",
         "_lock",
         "_random",
-        "failure",
+        "checkpoints",
+        "found",
         "futures",
         "high_watermarks",
         "identity",
@@ -124,16 +110,16 @@ class Directory:
         self._folder = folder
         self._lock = lock
         self._random = random
-        self._deleted: list[tuple[int, str]] = []
-        self._checkpoints: dict[str, Offsets] = {}
-        self._found: list[tuple[Folder, TopicPartition, LoadRequest]] = []
+        self._failure = DirectoryFailure(folder.path, self._go_offline)
+        self.checkpoints = OffsetCheckpoints(folder, self._failure, self._all_logs)
+        self._deleted = LogsToDelete(folder)
+        self.found = FoundLogs()
         self.logs: dict[TopicPartition, Log] = {}
         self.futures: dict[TopicPartition, Log] = {}
         self.identity: dict[str, str] = {}
         self.high_watermarks: Offsets = {}
         self.was_clean = False
         self.last_broker_epoch = -1
-        self.failure: str | None = None
         self.on_failure: Callable[[Directory], None] = _notify_none
 
     @classmethod
@@ -174,7 +160,7 @@ class Directory:
             )
         directory = cls(Folder(disk, path), lock, request.random)
         try:
-            with directory._opening():
+            with directory._failure.guard_opening():
                 directory.identity = identify(directory._folder, request.broker_id, request.cluster_id, request.now_ms)
                 directory._look(request)
         except BaseException:
@@ -188,9 +174,14 @@ class Directory:
         return self._folder.path
 
     @property
+    def failure(self) -> str | None:
+        """The reason why the directory is offline; None while it is online."""
+        return self._failure.reason
+
+    @property
     def cleaner_offsets(self) -> Mapping[TopicPartition, int]:
         """The cleaner's checkpoint: below these offsets logs have been compacted."""
-        return self._noted(CLEANER_OFFSETS)
+        return self.checkpoints.offsets(CLEANER_OFFSETS)
 
     # -- opening -------------------------------------------------------------------------------------------------------
 
@@ -201,54 +192,28 @@ class Directory:
         self.was_clean = mark is not None
         if mark is not None:
             self.last_broker_epoch = decode_clean_shutdown(mark)
-        for checkpoint in (RECOVERY_POINTS, HIGH_WATERMARKS, START_OFFSETS, CLEANER_OFFSETS):
-            offsets = self._read_offsets(checkpoint)
-            if offsets is not None:
-                self._checkpoints[checkpoint] = offsets
-        self.high_watermarks = dict(self._noted(HIGH_WATERMARKS))
-        configs: dict[str, LogConfig] = {}
-        taken: set[TopicPartition] = set()
-        for entry in sorted(folder.list()):  # a log sorts before its future log
-            if not entry.is_directory or entry.name in _NOT_LOGS:
-                continue
-            if entry.name.endswith(_DELETE_SUFFIX):
-                self._deleted.append((request.now_ms, entry.name))
-                continue
-            if entry.name.endswith(_LEFT_ALONE):
-                _log.warning("ignoring a stray log directory path=%s", folder / entry.name)
-                continue
-            name = topic, _ = _parse_name(folder, entry.name)
-            if _is_future(folder / entry.name) and name in taken:
-                _log.warning("removing a future log beside its log path=%s", folder / entry.name)
-                self._deleted.append((request.now_ms, entry.name))
-                continue
-            taken.add(name)
-            if topic not in configs:
-                configs[topic] = request.config_for(topic)
-            start = self._load_request(name, configs[topic], request.now_ms)
-            self._found.append((Folder(folder.disk, folder / entry.name), name, start))
+        self.checkpoints.read()
+        self.high_watermarks = dict(self.checkpoints.offsets(HIGH_WATERMARKS))
+        config_for = cache(request.config_for)
+
+        def load_request(name: TopicPartition) -> LoadRequest:
+            return self._load_request(name, config_for(name[0]), request.now_ms)
+
+        self.found.find(folder, load_request, self._deleted, request.now_ms)
 
     def _load_request(self, name: TopicPartition, config: LogConfig, now_ms: int) -> LoadRequest:
         return LoadRequest(
             config=config,
             clean=self.was_clean,
-            start_offset=self._noted(START_OFFSETS).get(name, 0),
-            recovery_point=self._noted(RECOVERY_POINTS).get(name, 0),
-            cleaned_to=self._noted(CLEANER_OFFSETS).get(name, -1),
-            high_watermark=self._noted(HIGH_WATERMARKS).get(name, 0),
-            gaps_are_losses=CLEANER_OFFSETS in self._checkpoints,
+            start_offset=self.checkpoints.offsets(START_OFFSETS).get(name, 0),
+            recovery_point=self.checkpoints.offsets(RECOVERY_POINTS).get(name, 0),
+            cleaned_to=self.checkpoints.offsets(CLEANER_OFFSETS).get(name, -1),
+            high_watermark=self.checkpoints.offsets(HIGH_WATERMARKS).get(name, 0),
+            gaps_are_losses=CLEANER_OFFSETS in self.checkpoints,
             now_ms=now_ms,
             jitter_ms=self._jitter_ms,
-            on_cut=self._log_was_cut,
+            on_cut=self.checkpoints.on_truncation,
         )
-
-    def names(self) -> list[TopicPartition]:
-        """Topic and partition of every log that `begin` has found, but for future ones."""
-        return [name for folder, name, _ in self._found if not _is_future(folder.path)]
-
-    def has_replaced(self, name: TopicPartition) -> bool:
-        """Whether a log that `begin` has found replaces all others of its partition."""
-        return any(name == each and folder.exists(REPLACES) for folder, each, _ in self._found)
 
     def marking(self, name: TopicPartition) -> Callable[[], None]:
         """A function that marks a future log, durably, as the replacement of all others of its partition.
@@ -261,31 +226,24 @@ class Directory:
     def unmark(self, name: TopicPartition) -> None:
         """Remove the mark: there is no other log of the partition any more. Raises KafkaError."""
         log = self.futures.get(name) or self.logs[name]
-        with self._disk("writing to a log's folder"):
+        with self._failure.guard("writing to a log's folder"):
             Folder(self._folder.disk, log.directory).remove(REPLACES)
 
     def give_up(self, name: TopicPartition, now_ms: int) -> None:
-        """Remove a log that `begin` has found instead of loading it; another log has replaced it."""
-        with self._opening():
-            for folder, _, _ in [each for each in self._found if each[1] == name]:
-                new_name = self._fresh_name(f"{name[0]}-{name[1]}"[: _LONGEST_NAME - 40], _DELETE_SUFFIX)
-                self._folder.disk.rename(folder.path, self._folder / new_name)
-                self._deleted.append((now_ms, new_name))
+        """Remove the logs of a partition that `begin` has found instead of loading them; another has replaced them."""
+        with self._failure.guard_opening():
+            for log in self.found.take(name):
+                new_name = delete_name(name, self._random)
+                self._folder.disk.rename(log.folder.path, self._folder / new_name)
+                self._deleted.add(new_name, now_ms)
             self._folder.sync()
-        self._found = [each for each in self._found if each[1] != name]
 
     def unclean(self) -> list[Unclean]:
         """The logs that worker processes can recover, between `begin` and `load`: those on the real disk."""
         if self.was_clean or self.failure is not None or not isinstance(self._folder.disk, OsDisk):
             return []
-        with self._disk("listing the logs to recover"):
-            sizes = [bytes_to_recover(folder, each) for folder, _, each in self._found]
-        return [
-            # Without the two functions, which cannot be sent to another process.
-            Unclean(folder.path, replace(each, jitter_ms=no_jitter, on_cut=do_nothing), size)
-            for (folder, _, each), size in zip(self._found, sizes, strict=True)
-            if size
-        ]
+        with self._failure.guard("listing the logs to recover"):
+            return self.found.unclean()
 
     def load(self, recovered: Mapping[str, Outcome]) -> None:
         """Load the logs. Those in `recovered` (path -> outcome) load as after a clean stop; the others are recovered.
@@ -296,7 +254,7 @@ class Directory:
         if self.failure is not None:
             return
         try:
-            with self._opening():
+            with self._failure.guard_opening():
                 self._load(recovered)
         except BaseException:
             self.release()
@@ -307,43 +265,18 @@ class Directory:
             # Before any write: a process that stops in the middle of loading must not look clean.
             self._folder.remove(CLEAN_SHUTDOWN)
             self._folder.sync()
-        for folder, name, request in self._found:
-            outcome = recovered.get(folder.path)
+        for log in self.found:
+            outcome = recovered.get(log.folder.path)
             if isinstance(outcome, Exception):
                 raise outcome
-            row = self.futures if _is_future(folder.path) else self.logs
-            row[name] = _open_log(folder, name, replace(request, recovered=outcome) if outcome else request)
-        self._found.clear()
-        if self._cleaned() != self.cleaner_offsets or CLEANER_OFFSETS not in self._checkpoints:
-            self.write_cleaner_offsets()
+            row = self.futures if log.is_future else self.logs
+            request = replace(log.request, recovered=outcome) if outcome else log.request
+            row[log.partition] = _open_log(log.folder, log.partition, request)
+        self.found.clear()
+        if self.checkpoints.cleaner_offsets_differ():
+            self.checkpoints.write_cleaner_offsets()
         if not self.was_clean:
-            self.write_recovery_points()
-
-    @contextmanager
-    def _opening(self) -> Iterator[None]:
-        """Take the directory offline where the disk fails within, or has no room; raise nothing then."""
-        try:
-            with self._disk("opening"):
-                yield
-        except KafkaError as error:
-            if error.code is not ErrorCode.KAFKA_STORAGE_ERROR:
-                raise
-            self.fail(error.message)
-
-    def _read_offsets(self, name: str) -> Offsets | None:
-        """The offsets of a checkpoint. One that cannot be read counts as absent, which costs time but no records."""
-        data = self._folder.read(name)
-        if data == b"":
-            return {}  # Kafka creates the file first and writes it with its first entry
-        try:
-            return None if data is None else decode_offsets(data)
-        except CorruptFile as error:
-            _log.warning("ignoring an unreadable checkpoint path=%s error=%s", self._folder / name, error)
-            return None
-
-    def _noted(self, name: str) -> Offsets:
-        """The contents of a checkpoint."""
-        return self._checkpoints.get(name, {})
+            self.checkpoints.write_recovery_points()
 
     def _jitter_ms(self, config: LogConfig) -> int:
         """By how much a new segment ends before `segment.ms`, so that not all logs roll at once."""
@@ -359,19 +292,14 @@ class Directory:
 
         Raises KafkaError, also where there is one already.
         """
-        self._refuse_if_offline()
+        self._failure.refuse_if_offline()
         if name in self.logs or name in self.futures:
             raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"{self.path} has a log of {name[0]}-{name[1]} already")
-        stem = f"{name[0]}-{name[1]}"
-        folder = Folder(
-            self._folder.disk, self._folder / (self._fresh_name(stem, _FUTURE_SUFFIX) if is_future else stem)
-        )
-        for checkpoint, noted in self._checkpoints.items():
-            if name in noted:  # entries of a log that was deleted or has moved away
-                others = self.logs.keys() | self.futures.keys()
-                self._write_offsets(checkpoint, {each: noted[each] for each in noted if each in others})
+        new_name = future_name(name, self._random) if is_future else log_name(name)
+        folder = Folder(self._folder.disk, self._folder / new_name)
+        self.checkpoints.remove_stale(name, self.logs.keys() | self.futures.keys())
         self.high_watermarks.pop(name, None)
-        with self._disk("creating a log"):
+        with self._failure.guard("creating a log"):
             try:
                 log = self._create(folder, name, topic_id, config, now_ms)
             except OSError:
@@ -383,7 +311,9 @@ class Directory:
 
     def _create(self, folder: Folder, name: TopicPartition, topic_id: bytes, config: LogConfig, now_ms: int) -> Log:
         folder.disk.make_directory(folder.path)
-        request = LoadRequest(config=config, now_ms=now_ms, jitter_ms=self._jitter_ms, on_cut=self._log_was_cut)
+        request = LoadRequest(
+            config=config, now_ms=now_ms, jitter_ms=self._jitter_ms, on_cut=self.checkpoints.on_truncation
+        )
         log = Log.open(folder, name, topic_id, request)
         if topic_id != ZERO_UUID:
             # Last, because its sync makes the names of the others durable, too.
@@ -392,9 +322,6 @@ class Directory:
             folder.sync()
         self._folder.sync()
         return log
-
-    def _fresh_name(self, stem: str, suffix: str) -> str:
-        return f"{stem}.{self._random.getrandbits(128):032x}{suffix}"
 
     def assign_topic_id(self, log: Log, topic_id: bytes) -> None:
         """Set the topic id of a log (KIP-516). Raises KafkaError INCONSISTENT_TOPIC_ID where it has another."""
@@ -405,14 +332,14 @@ class Directory:
                 ErrorCode.INCONSISTENT_TOPIC_ID,
                 f"{log.directory} has topic id {log.topic_id.hex()}, and the metadata store {topic_id.hex()}",
             )
-        with self._disk("writing a topic id"):
+        with self._failure.guard("writing a topic id"):
             folder = Folder(self._folder.disk, log.directory)
             folder.replace(PARTITION_METADATA, encode_partition_metadata(topic_id), sync=True)
         log.topic_id = topic_id
 
     def delete_log(self, name: TopicPartition, *, now_ms: int, is_future: bool = False) -> None:
         """Delete a log: its directory is renamed at once and `purge` removes it later. Raises KafkaError."""
-        self._refuse_if_offline()
+        self._failure.refuse_if_offline()
         log = (self.futures if is_future else self.logs).pop(name, None)
         if log is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{self.path} has no log of {name[0]}-{name[1]}")
@@ -422,26 +349,25 @@ class Directory:
 
     def discard(self, log: Log, *, now_ms: int) -> None:
         """Rename the directory of a log that is in no list any more; `purge` removes it. Raises KafkaError."""
-        room = _LONGEST_NAME - len(f"-{log.partition}.{0:032x}{_DELETE_SUFFIX}")
-        new_name = self._fresh_name(f"{log.topic[:room]}-{log.partition}", _DELETE_SUFFIX)
+        new_name = delete_name((log.topic, log.partition), self._random)
         try:
             log.move(self._folder / new_name)
         except KafkaError as error:
             # The files under the old name must not become part of a new log.
             self.fail(error.message)
             raise
-        self._deleted.append((now_ms + log.config.file_delete_delay_ms, new_name))
+        self._deleted.add(new_name, now_ms + log.config.file_delete_delay_ms)
 
     def move_in(self, name: TopicPartition) -> Log:
         """Make a future log the log of its partition, durably; the caller guarantees that there is no other one.
 
         Raises KafkaError.
         """
-        self._refuse_if_offline()
+        self._failure.refuse_if_offline()
         log = self.futures[name]
-        with self._disk("renaming a future log"):
+        with self._failure.guard("renaming a future log"):
             try:
-                log.move(self._folder / f"{name[0]}-{name[1]}")
+                log.move(self._folder / log_name(name))
             except KafkaError as error:
                 self.fail(error.message)
                 raise
@@ -455,34 +381,9 @@ class Directory:
 
     def purge(self, now_ms: int) -> int | None:
         """Remove deleted logs whose delay is over; returns when the next one is due, None where none waits."""
-        self._refuse_if_offline()
-        waiting = []
-        with self._disk("removing deleted logs"):
-            for due_ms, name in self._deleted:
-                if due_ms <= now_ms:
-                    self._folder.disk.remove_directory(self._folder / name)
-                else:
-                    waiting.append((due_ms, name))
-        self._deleted = waiting
-        return min(waiting)[0] if waiting else None
-
-    # -- checkpoints ---------------------------------------------------------------------------------------------------
-
-    def write_recovery_points(self) -> None:
-        """Write the recovery points: each log is on stable storage below its own. Raises KafkaError."""
-        self._write_offsets(RECOVERY_POINTS, {name: log.recovery_point for name, log in self._all_logs()})
-
-    def write_start_offsets(self) -> None:
-        """Write the start offsets of logs that begin within a segment. Raises KafkaError."""
-        starts = {name: log.start_offset for name, log in self._all_logs() if log.starts_within_segment}
-        self._write_offsets(START_OFFSETS, starts)
-
-    def write_cleaner_offsets(self) -> None:
-        """Write the offsets up to which logs have been compacted. Raises KafkaError."""
-        self._write_offsets(CLEANER_OFFSETS, self._cleaned())
-
-    def _cleaned(self) -> Offsets:
-        return {name: log.cleaned_to for name, log in self._all_logs() if log.cleaned_to >= 0}
+        self._failure.refuse_if_offline()
+        with self._failure.guard("removing deleted logs"):
+            return self._deleted.purge(now_ms)
 
     def _all_logs(self) -> list[tuple[TopicPartition, Log]]:
         return [*self.logs.items(), *self.futures.items()]
@@ -490,23 +391,7 @@ class Directory:
     def write_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
         """Write the high watermarks, which the replicas provide. Raises KafkaError."""
         self.high_watermarks = dict(high_watermarks)
-        self._write_offsets(HIGH_WATERMARKS, high_watermarks)
-
-    def _log_was_cut(self) -> None:
-        """Write the checkpoints whose entries exceed the present offsets of a truncated log. Raises KafkaError."""
-        logs = self._all_logs()
-        if any(self._noted(RECOVERY_POINTS).get(name, 0) > log.recovery_point for name, log in logs):
-            self.write_recovery_points()
-        if any(self._noted(START_OFFSETS).get(name, 0) > log.start_offset for name, log in logs):
-            self.write_start_offsets()
-        if any(self._noted(CLEANER_OFFSETS).get(name, -1) > log.cleaned_to for name, log in logs):
-            self.write_cleaner_offsets()
-
-    def _write_offsets(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
-        self._refuse_if_offline()
-        with self._disk(f"writing {name}"):
-            self._folder.replace(name, encode_offsets(offsets), sync=True)
-        self._checkpoints[name] = dict(offsets)
+        self.checkpoints.write(HIGH_WATERMARKS, high_watermarks)
 
     # -- the end -------------------------------------------------------------------------------------------------------
 
@@ -528,10 +413,10 @@ class Directory:
                 except KafkaError as error:
                     failed = error
             if clean:
-                self.write_recovery_points()
-                self.write_start_offsets()
+                self.checkpoints.write_recovery_points()
+                self.checkpoints.write_start_offsets()
                 if failed is None and all(log.failure is None for _, log in self._all_logs()):
-                    with self._disk("writing the clean mark"):
+                    with self._failure.guard("writing the clean mark"):
                         self._folder.replace(CLEAN_SHUTDOWN, encode_clean_shutdown(broker_epoch), sync=True)
         finally:
             self.release()
@@ -547,28 +432,12 @@ class Directory:
 
     def fail(self, reason: str) -> None:
         """Take the directory offline, with all that is in it."""
-        if self.failure is None:
-            self.failure = reason
-            for _, log in self._all_logs():
-                log.failure = log.failure or reason
-            self.on_failure(self)
+        self._failure.fail(reason)
 
-    def _refuse_if_offline(self) -> None:
-        if self.failure is not None:
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.path} is offline: {self.failure}")
-
-    @contextmanager
-    def _disk(self, what: str) -> Iterator[None]:
-        """Take the directory offline where the disk fails within, but not for a lack of room or of descriptors."""
-        try:
-            yield
-        except OSError as error:
-            if is_exhausted(error):
-                raise NoDescriptor(f"{what} in {self.path}", error) from error
-            reason = f"{what} in {self.path}: {error}"
-            if error.errno not in _NO_ROOM:
-                self.fail(reason)
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, reason) from error
+    def _go_offline(self, reason: str) -> None:
+        for _, log in self._all_logs():
+            log.failure = log.failure or reason
+        self.on_failure(self)
 
 
 def _open_log(folder: Folder, name: TopicPartition, request: LoadRequest) -> Log:
@@ -582,17 +451,3 @@ def _open_log(folder: Folder, name: TopicPartition, request: LoadRequest) -> Log
 
 def _notify_none(directory: Directory) -> None:
     pass
-
-
-def _is_future(path: str) -> bool:
-    return path.endswith(_FUTURE_SUFFIX)
-
-
-def _parse_name(folder: Folder, name: str) -> TopicPartition:
-    match = (_FUTURE_NAME if _is_future(name) else _LOG_NAME).fullmatch(name)
-    if match is None:
-        raise KafkaError(
-            ErrorCode.INVALID_CONFIG,
-            f"{folder / name} is not named TOPIC-PARTITION; a data directory holds logs and nothing else",
-        )
-    return match[1], int(match[2])

@@ -111,7 +111,6 @@ TOO_LARGE: dict[str, tuple[int, int]] = {
     "broker.group.state.classic_membership.Membership": (44, 3),
     "broker.replication.partition.Replica": (39, 6),
     "cluster_process.ClusterProcess": (33, 6),
-    "storage.directory.Directory": (41, 3),
     "storage.log.Log": (41, 5),
     "storage.segment.Segment": (37, 5),
     "streams.running.thread.StreamThread": (38, 6),

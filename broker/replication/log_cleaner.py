@@ -267,7 +267,7 @@ class LogCleaner:
         name = (replica.topic, replica.partition)
         for directory in self._directories:
             if name in directory.logs:
-                directory.write_cleaner_offsets()
+                directory.checkpoints.write_cleaner_offsets()
 
     # ---- failures and metrics
 

@@ -270,12 +270,12 @@ class ReplicaHost:
     def write_recovery_points(self) -> None:
         """Checkpoint the recovery points."""
         for directory in self._online():
-            quietly(directory.write_recovery_points)
+            quietly(directory.checkpoints.write_recovery_points)
 
     def write_start_offsets(self) -> None:
         """Checkpoint the start offsets of the logs."""
         for directory in self._online():
-            quietly(directory.write_start_offsets)
+            quietly(directory.checkpoints.write_start_offsets)
 
     def write_high_watermarks(self) -> None:
         """Checkpoint the high watermarks. Logs without a replica, because no control request has named them yet, keep

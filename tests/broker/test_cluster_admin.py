@@ -200,7 +200,7 @@ def test_a_failed_directory_is_described_by_its_error_alone(tmp_path: Path) -> N
     try:
         for index, directory in enumerate((good, bad)):
             directory.create_log(("t", index), bytes(16), DirectoryRequest(1, "", 0).config_for("t"), now_ms=0)
-        bad.failure = "the disk is gone"
+        bad.fail("the disk is gone")
         described = LogDirs([good, bad], Replicas(), lambda path: (1000, 100)).describe(None)
         assert described == [
             DirectoryDescription(paths[0], None, (LogDescription("t", 0, 0, -1),), 1000, 100),

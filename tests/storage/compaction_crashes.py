@@ -90,15 +90,15 @@ class Life:
         self.synced = self.log.end_offset
 
     def checkpoint(self) -> None:
-        self.directory.write_recovery_points()
-        self.directory.write_start_offsets()
+        self.directory.checkpoints.write_recovery_points()
+        self.directory.checkpoints.write_start_offsets()
 
     def compact(self) -> None:
         """One pass with a small map, as in the broker."""
         request = a_pass(self.log, NOW_MS, everywhere=self.log.cleaned_to, keys=KEYS_IN_THE_MAP)
         if request is not None:
             assert self.log.swap_in(clean(self.disk, request), now_ms=NOW_MS)
-            self.directory.write_cleaner_offsets()
+            self.directory.checkpoints.write_cleaner_offsets()
 
     def purge(self) -> None:
         self.log.purge(NOW_MS)

@@ -156,7 +156,7 @@ def test_a_directory_without_descriptors_stays_online_and_uses_its_reserve(tmp_p
         assert not os.path.exists(f"{path}/new-0")
         log.begin_epoch(4)
         log.flush(now_ms=NOW_MS)
-        directory.write_recovery_points()
+        directory.checkpoints.write_recovery_points()
         assert log.read(0, 100).records
         assert (directory.failure, log.failure) == (None, None)
     directory.create_log(("new", 0), TOPIC_ID, CONFIG, now_ms=NOW_MS)

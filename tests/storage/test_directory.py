@@ -78,8 +78,8 @@ def test_logs_are_opened_again(tmp_path: Path, clean: bool) -> None:
             log.append(batch(4), leader_epoch=partition, now_ms=NOW_MS)
     everything = {name: all_bytes(log) for name, log in directory.logs.items()}
     directory.logs["a-b.c_d", 2].advance_start_offset(3, high_watermark=8)
-    directory.write_start_offsets()
-    directory.write_recovery_points()
+    directory.checkpoints.write_start_offsets()
+    directory.checkpoints.write_recovery_points()
     directory.write_high_watermarks({("a-b.c_d", 1): 4, ("a-b.c_d", 2): 8})
     directory.close(now_ms=NOW_MS, clean=clean, broker_epoch=33)
     assert (tmp_path / "data" / ".kafka_cleanshutdown").exists() == clean
@@ -106,8 +106,8 @@ def test_checkpoints_name_every_log(tmp_path: Path) -> None:
         log.append(batch(5), leader_epoch=0, now_ms=NOW_MS)
     directory.logs["x", 0].flush(now_ms=NOW_MS)
     directory.logs["y", 0].advance_start_offset(2, high_watermark=5)
-    directory.write_recovery_points()
-    directory.write_start_offsets()
+    directory.checkpoints.write_recovery_points()
+    directory.checkpoints.write_start_offsets()
     recovery_points = decode_offsets((tmp_path / "recovery-point-offset-checkpoint").read_bytes())
     assert recovery_points == {("x", 0): 5, ("y", 0): 0}
     assert decode_offsets((tmp_path / "log-start-offset-checkpoint").read_bytes()) == {("y", 0): 2}
@@ -143,9 +143,9 @@ def with_checkpoints(path: Path, *topics: str) -> Directory:
         log.flush(now_ms=NOW_MS)
         log.advance_start_offset(5, high_watermark=20)
         log.cleaned_to = 16
-    directory.write_recovery_points()
-    directory.write_start_offsets()
-    directory.write_cleaner_offsets()
+    directory.checkpoints.write_recovery_points()
+    directory.checkpoints.write_start_offsets()
+    directory.checkpoints.write_cleaner_offsets()
     directory.write_high_watermarks({(topic, 0): 18 for topic in topics})
     return directory
 
@@ -278,7 +278,7 @@ def test_several_directories(tmp_path: Path) -> None:
     for partition in range(5):
         emptiest(directories).create_log(("x", partition), TOPIC_ID, LogConfig(), now_ms=NOW_MS)
     assert [len(directory.logs) for directory in directories] == [3, 2]
-    directories[0].failure = "gone"
+    directories[0].fail("gone")
     assert emptiest(directories) is directories[1]
     for directory in directories:
         directory.close(now_ms=NOW_MS)

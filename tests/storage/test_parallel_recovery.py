@@ -18,6 +18,7 @@ from odradek.storage.config import LogConfig
 from odradek.storage.directories import open_all
 from odradek.storage.directory import Directory, DirectoryRequest
 from odradek.storage.disk import OsDisk
+from odradek.storage.offset_checkpoints import OffsetCheckpoints
 from tests.storage import worker_tasks
 from tests.storage.batches import NOW_MS, TOPIC_ID, all_bytes, batch, files
 from tests.storage.disks import MemoryDisk
@@ -51,7 +52,7 @@ def killed(tmp_path: Path) -> Path:
             flush = log.start_flush(rolled_only=True)
             flush.run()
             log.finish_flush(flush, None, now_ms=NOW_MS)
-    directory.write_recovery_points()
+    directory.checkpoints.write_recovery_points()
     directory.close(now_ms=NOW_MS, clean=False)
     for name in ("x-0", "x-1", "x-2"):
         last = max((path / name).glob("*.log"))
@@ -206,9 +207,9 @@ def test_a_compaction_found_by_a_process_is_recorded_before_its_old_file_is_remo
     shutil.copy(folder / first.name, folder / f"{first.name}.deleted")
     (folder / first.name).write_bytes((folder / first.name).read_bytes()[: positions[-2]])
     seen: list[bool] = []
-    write = Directory.write_cleaner_offsets
+    write = OffsetCheckpoints.write_cleaner_offsets
     monkeypatch.setattr(
-        Directory,
+        OffsetCheckpoints,
         "write_cleaner_offsets",
         lambda each: (seen.append((folder / f"{first.name}.deleted").exists()), write(each))[1],
     )

@@ -142,8 +142,8 @@ class Life:
         self.synced = max(self.synced, self.log.active_base_offset)
 
     def checkpoint(self) -> None:
-        self.directory.write_recovery_points()
-        self.directory.write_start_offsets()
+        self.directory.checkpoints.write_recovery_points()
+        self.directory.checkpoints.write_start_offsets()
         self.checkpointed_start = self.log.start_offset
 
     def close(self) -> None:
