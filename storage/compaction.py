@@ -45,6 +45,7 @@ from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.offset_map import APPEND_TIME, ENTRY_BYTES, FORCE_HORIZON, HAS_HORIZON, SET_HORIZON, OffsetMap
 from odradek.storage.config import LogConfig
 from odradek.storage.disk import Buffer, Disk, Folder, OsDisk
+from odradek.storage.file_records import checked_batches
 from odradek.storage.index import MAX_RELATIVE_OFFSET, AbortedTransaction
 from odradek.storage.markers import read_marker
 from odradek.storage.seen_transactions import SeenTransactions
@@ -219,7 +220,7 @@ def _batches(
     segment.open_existing()
     end = 0
     try:
-        for buffer, place, position, header in segment.checked_batches():
+        for buffer, place, position, header in checked_batches(segment):
             end = position + header.size
             throttle.spend(header.size)
             yield buffer, place, position, header

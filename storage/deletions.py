@@ -39,7 +39,6 @@ class DelayedDeletions:
             if names or self.unsynced:
                 self._folder.sync()  # a loss of power must not bring the previous segment back with a hole behind it
             names += segment.mark_deleted()
-            segment.drop()
             bases.append(segment.base_offset)
         self.add_with_snapshots(names, bases, producers, due_ms)
 

@@ -34,6 +34,7 @@ from odradek.storage.compaction_checkpoint import COMPACTION_CHECKPOINT, Compact
 from odradek.storage.config import MAX_INT64, LogConfig
 from odradek.storage.disk import TEMPORARY_SUFFIX, Buffer, Entry, Folder, OsDisk
 from odradek.storage.epochs import LeaderEpochs
+from odradek.storage.file_records import checked_batches, next_offset, read_batch
 from odradek.storage.index import (
     MAX_RELATIVE_OFFSET,
     OFFSET_ENTRY_SIZE,
@@ -437,9 +438,9 @@ def _batches(segment: Segment, sound_below: int) -> Iterator[tuple[Buffer, int, 
                 end = position + header.size
                 if header.next_offset > sound_below or header.last_offset_delta < 0 or end > segment.size:
                     break
-                yield segment.read_batch(position, header) if header.attributes & CONTROL else b"", 0, position, header
+                yield read_batch(segment, position, header) if header.attributes & CONTROL else b"", 0, position, header
                 position = end
-    yield from segment.checked_batches(position)
+    yield from checked_batches(segment, position)
 
 
 def _continues_behind(segment: Segment, position: int) -> bool:
@@ -447,7 +448,7 @@ def _continues_behind(segment: Segment, position: int) -> bool:
     head = segment.file.read(HEADER_SIZE, position)
     if len(head) < HEADER_SIZE or (size := read_header(head).size) < HEADER_SIZE:
         return False
-    return next(segment.checked_batches(position + size), None) is not None
+    return next(checked_batches(segment, position + size), None) is not None
 
 
 def _refuse_old_format(segment: Segment) -> None:
@@ -473,7 +474,7 @@ def _settle_ends(folder: Folder, loaded: LoadedLog, request: LoadRequest) -> Non
     segments, producers = loaded.segments, loaded.producers
     if segments:
         active = segments[-1]
-        loaded.end_offset = max(active.next_offset(), active.base_offset)
+        loaded.end_offset = max(next_offset(active), active.base_offset)
         if loaded.end_offset < request.start_offset:
             _log.warning(
                 "log ends below its start offset, removing its segments path=%s start_offset=%d",
@@ -567,7 +568,7 @@ def rebuild_producers(producers: ProducerState, segments: list[Segment], start_o
             if header.next_offset > end_offset:  # also one that reaches across, which a truncation removes whole
                 break
             if header.base_offset >= producers.end_offset and header.producer_id >= 0:
-                batch = segment.read_batch(position, header) if header.attributes & CONTROL else b""
+                batch = read_batch(segment, position, header) if header.attributes & CONTROL else b""
                 producers.replay(batch, 0, header)
     producers.end_offset = end_offset
 

@@ -14,7 +14,7 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from typing import Final
 
-from odradek.protocol.batch import HEADER_SIZE, LOG_OVERHEAD, Header, crc_ok, is_framed, read_header
+from odradek.protocol.batch import HEADER_SIZE, LOG_OVERHEAD, Header, is_framed, read_header
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.storage.checkpoints import CorruptFile
 from odradek.storage.config import LogConfig
@@ -27,9 +27,13 @@ DELETED_SUFFIX: Final = ".deleted"
 UNKNOWN: Final = -2  # the timestamp of the first batch has not been read yet
 _POSITIONS_REMEMBERED: Final = 128
 _HEADERS_AT_ONCE: Final = 8 << 10
-_SCAN_AT_ONCE: Final = 1 << 20
 
 EMPTY: Final = b""
+
+
+def corrupt(path: str, position: int, reason: str) -> KafkaError:
+    """The error for bytes of a segment's file that are no batch."""
+    return KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{path} at byte {position}: {reason}")
 
 
 class FileRange:
@@ -137,6 +141,11 @@ class Segment:
         """Open the log file, which must exist: a read must not create it. Raises OSError."""
         self._file = self._folder.open_existing(self.name)
 
+    @property
+    def path(self) -> str:
+        """The path of the log file."""
+        return self._folder / self.name
+
     def file_names(self) -> list[str]:
         """The names that this segment may have in its folder."""
         return [self.name, self._offset_index.name, self._time_index.name, self.aborted.name]
@@ -165,15 +174,26 @@ class Segment:
         return self._max_timestamp
 
     def _prepare(self) -> None:
-        if not self.load_indexes():
-            self._offset_index.reset(in_place=False)
-            self._time_index.reset(in_place=False)
-            self._restart_indexing()
-            for position, header in self.headers():
-                self.note(position, header.size, header.last_offset, header.max_timestamp)
-            self._time_index.append(self._max_timestamp, self._max_timestamp_offset)
-            self.save_indexes()
-            self._forget_positions(-1)
+        """Read both indexes, or rebuild them where they do not fit the log. Raises OSError."""
+        try:
+            full = self._offset_index.is_full or self._time_index.is_full
+            fits = self._offset_index.last()[1] < self.size or not self.size
+        except CorruptFile:
+            fits = False
+        if fits:
+            self._index_full = full
+            self._max_timestamp, self._max_timestamp_offset = self._time_index.last()
+            self._ready = True
+            return
+        self._offset_index.reset(in_place=False)
+        self._time_index.reset(in_place=False)
+        self._restart_indexing()
+        for position, header in self.headers():
+            self.note(position, header.size, header.last_offset, header.max_timestamp)
+        self._time_index.append(self._max_timestamp, self._max_timestamp_offset)
+        for index in (self._offset_index, self._time_index, self.aborted):
+            index.save()
+        self._forget_positions(-1)
 
     @property
     def max_timestamp_offset(self) -> int:
@@ -189,19 +209,6 @@ class Segment:
     def modified_ms(self) -> int:
         """When the file was last written, in ms since 1970."""
         return self._folder.modified_ms(self.name)
-
-    def load_indexes(self) -> bool:
-        """Read both indexes now; returns whether they fit the log. Raises OSError."""
-        try:
-            full = self._offset_index.is_full or self._time_index.is_full
-        except CorruptFile:
-            return False
-        if self._offset_index.last()[1] >= self.size > 0:
-            return False
-        self._index_full = full
-        self._max_timestamp, self._max_timestamp_offset = self._time_index.last()
-        self._ready = True
-        return True
 
     def reset_indexes(self, *, in_place: bool = True) -> None:
         """Empty the indexes before a rebuild. Unless `in_place` their files stay until `seal` replaces them, whole and
@@ -307,15 +314,10 @@ class Segment:
         """Write the indexes, with the last timestamp, and trim the file: on rolling and closing. Raises OSError."""
         if self._ready:
             self._time_index.append(self._max_timestamp, self._max_timestamp_offset)
-            self.save_indexes()
+            for index in (self._offset_index, self._time_index, self.aborted):
+                index.save()
         if self._file is not None:
             self._file.truncate(self.size)
-
-    def save_indexes(self) -> None:
-        """Write the index entries that are only in memory. Raises OSError."""
-        self._offset_index.save()
-        self._time_index.save()
-        self.aborted.save()
 
     def sync_indexes(self) -> None:
         """Make the index files durable; safe in a thread. Raises OSError."""
@@ -328,12 +330,11 @@ class Segment:
             self._file.close()
             self._file = None
 
-    def drop(self) -> None:
-        """Drop the file without closing it: a range that is being sent keeps it open until then."""
-        self._file = None
-
     def mark_deleted(self) -> list[str]:
-        """Rename the files so that no load treats them as a segment; returns the new names. Raises OSError."""
+        """Rename the files so that no load treats them as a segment; returns the new names. Raises OSError.
+
+        The log file is not closed: a range that is being sent keeps it open until then.
+        """
         folder, deleted = self._folder, []
         for name in self.file_names():
             if folder.rename(name, name + DELETED_SUFFIX):
@@ -341,6 +342,7 @@ class Segment:
             if name == self.name and folder.exists(self.aborted.name):
                 # A loss of power must not restore the log without this index: a missing one means no aborted data.
                 folder.sync()
+        self._file = None
         return deleted
 
     def truncate(self, offset: int, now_ms: int) -> None:
@@ -358,14 +360,11 @@ class Segment:
         self._index_full = False
         self._since_index = 0
         self._forget_positions(offset if not self.size else -1)
-        self._reload_max_timestamp()
-
-    def _reload_max_timestamp(self) -> None:
-        timestamp, offset = self._time_index.last()
-        for _, header in self.headers(self._offset_index.lookup(offset)[1]):
+        timestamp, last_offset = self._time_index.last()
+        for _, header in self.headers(self._offset_index.lookup(last_offset)[1]):
             if header.max_timestamp > timestamp:
-                timestamp, offset = header.max_timestamp, header.base_offset + header.last_offset_delta
-        self._max_timestamp, self._max_timestamp_offset = timestamp, offset
+                timestamp, last_offset = header.max_timestamp, header.last_offset
+        self._max_timestamp, self._max_timestamp_offset = timestamp, last_offset
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
@@ -392,50 +391,9 @@ class Segment:
             if position + HEADER_SIZE > start + len(chunk):
                 chunk, start = self.file.read(_HEADERS_AT_ONCE, position), position
             if len(chunk) - (position - start) < HEADER_SIZE:
-                raise self._corrupt(position, "the file ends within the header of a batch")
+                raise corrupt(self.path, position, "the file ends within the header of a batch")
             header = read_header(chunk, position - start)
             if not is_framed(header):
-                raise self._corrupt(position, f"no batch has this header: {header}")
+                raise corrupt(self.path, position, f"no batch has this header: {header}")
             yield position, header
             position += LOG_OVERHEAD + header.batch_length
-
-    def checked_batches(self, position: int = 0) -> Iterator[tuple[Buffer, int, int, Header]]:
-        """(buffer, place in the buffer, position, header) of each whole batch, to the first that is not.
-
-        Reads the file in pieces; one batch is in memory at a time, and never more than the file has. Raises OSError.
-        """
-        end = self.size
-        chunk, start = memoryview(EMPTY), position
-        while end - position >= HEADER_SIZE:
-            if position + HEADER_SIZE > start + len(chunk):
-                chunk, start = memoryview(self.file.read(_SCAN_AT_ONCE, position)), position
-                if len(chunk) < HEADER_SIZE:
-                    return
-            header = read_header(chunk, position - start)
-            size = LOG_OVERHEAD + header.batch_length
-            if not is_framed(header) or size > end - position:
-                return
-            if position + size > start + len(chunk):
-                chunk, start = memoryview(self.file.read(max(size, _SCAN_AT_ONCE), position)), position
-            if not crc_ok(chunk, position - start, header):
-                return
-            yield chunk, position - start, position, header
-            position += size
-
-    def read_batch(self, position: int, header: Header) -> bytes:
-        """The bytes of one batch. Raises KafkaError CORRUPT_MESSAGE, OSError."""
-        data = self.file.read(LOG_OVERHEAD + header.batch_length, position)
-        if len(data) != LOG_OVERHEAD + header.batch_length:
-            raise self._corrupt(position, "the file ends within a batch")
-        return data
-
-    def next_offset(self) -> int:
-        """The offset behind the last batch, found through the index. Raises KafkaError CORRUPT_MESSAGE, OSError."""
-        offset = self.base_offset
-        if self.size:
-            for _, header in self.headers(self.offset_index.last()[1]):
-                offset = header.base_offset + header.last_offset_delta + 1
-        return offset
-
-    def _corrupt(self, position: int, reason: str) -> KafkaError:
-        return KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{self._folder / self.name} at byte {position}: {reason}")

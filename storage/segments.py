@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from odradek.protocol.batch import records
+from odradek.storage.file_records import read_batch
 from odradek.storage.segment import EMPTY, FileRange, Segment
 
 
@@ -173,7 +174,7 @@ class Segments:
         start = segment.offset_index.lookup(segment.max_timestamp_offset)[1]
         for position, header in segment.headers(start):
             if header.max_timestamp == timestamp_ms:
-                for record in records(segment.read_batch(position, header)):
+                for record in records(read_batch(segment, position, header)):
                     if record.timestamp_ms == timestamp_ms:
                         return TimestampedOffset(record.offset, timestamp_ms, header.leader_epoch)
         return None
@@ -183,7 +184,7 @@ def _search(segment: Segment, timestamp_ms: int, start_offset: int) -> Timestamp
     floor = max(segment.time_index.lookup(timestamp_ms)[1], start_offset)
     for position, header in segment.headers(segment.offset_index.lookup(floor)[1]):
         if header.max_timestamp >= timestamp_ms and header.last_offset >= start_offset:
-            for record in records(segment.read_batch(position, header)):
+            for record in records(read_batch(segment, position, header)):
                 if record.timestamp_ms >= timestamp_ms and record.offset >= start_offset:
                     return TimestampedOffset(record.offset, record.timestamp_ms, header.leader_epoch)
     return None

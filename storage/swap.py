@@ -73,7 +73,6 @@ def swap_in(
     for group, segment in zip(groups, fresh, strict=True):
         for old in segments.replace(group.replaces, segment):
             names += old.mark_deleted()
-            old.drop()
         bases += group.replaces[1:]
     folder.sync()
     for segment in fresh:

@@ -12,6 +12,7 @@ from odradek.storage.compaction import CleanRequest
 from odradek.storage.compaction_checkpoint import CompactionCheckpoint
 from odradek.storage.config import MAX_INT64
 from odradek.storage.disk import Folder
+from odradek.storage.file_records import checked_batches, next_offset
 from odradek.storage.log import Log
 from odradek.storage.markers import read_marker
 
@@ -62,7 +63,7 @@ def stored(log: Log) -> list[Written]:
     """All records in the log's files, markers too; the model's numbers of transactions are missing."""
     found = []
     for segment in log.segments:
-        for buffer, place, _, header in segment.checked_batches():
+        for buffer, place, _, header in checked_batches(segment):
             marker = read_marker(buffer, place, header) if header.is_control else None
             found += [
                 Written(
@@ -85,7 +86,7 @@ def committed_view(log: Log) -> list[Written]:
     skipped: set[int] = set()
     seen = []
     for segment in log.segments:
-        for buffer, place, _, header in segment.checked_batches():
+        for buffer, place, _, header in checked_batches(segment):
             while aborted and aborted[0][0] <= header.last_offset:
                 skipped.add(aborted.pop(0)[1])
             if header.is_control:
@@ -113,7 +114,7 @@ def check_gaps(log: Log) -> None:
     """A gap between two segments must be one that the compaction checkpoint explains. Raises AssertionError."""
     checkpoint = CompactionCheckpoint(Folder(log.segments[0]._folder.disk, log.directory))
     for segment, behind in pairwise(log.segments):
-        end = segment.next_offset()
+        end = next_offset(segment)
         if end < behind.base_offset:
             assert checkpoint.end_of(segment.base_offset, segment.size) == behind.base_offset
         else:

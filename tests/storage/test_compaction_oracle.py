@@ -24,6 +24,7 @@ from odradek.storage.cleanable import cleanable_part, request_for
 from odradek.storage.compaction import clean
 from odradek.storage.config import LogConfig
 from odradek.storage.disk import OsDisk
+from odradek.storage.file_records import checked_batches
 from odradek.storage.log import Log
 from tests.jvm.kafka import Kafka, running_kafka
 from tests.storage.batches import open_log
@@ -56,7 +57,7 @@ class Batch(NamedTuple):
 def batches(log: Log) -> list[Batch]:
     found = []
     for segment in log.segments:
-        for buffer, place, _, header in segment.checked_batches():
+        for buffer, place, _, header in checked_batches(segment):
             plain = header._replace(batch_length=0, crc=0)
             if header.attributes & DELETE_HORIZON:
                 plain = plain._replace(base_timestamp=0)

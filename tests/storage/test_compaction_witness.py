@@ -24,6 +24,7 @@ from odradek.storage.compaction import clean
 from odradek.storage.compaction_checkpoint import COMPACTION_CHECKPOINT
 from odradek.storage.config import LogConfig, Origin
 from odradek.storage.disk import OsDisk
+from odradek.storage.file_records import checked_batches
 from odradek.storage.log import Log
 from odradek.storage.producers import WAIVED
 from tests.jvm.process import QUICK_START, QUIET, BackgroundProcess, java_command
@@ -193,7 +194,7 @@ def batches_of(log: Log) -> list[object]:
     return [
         (header, tuple(records(buffer, place)))
         for segment in log.segments
-        for buffer, place, _, header in segment.checked_batches()
+        for buffer, place, _, header in checked_batches(segment)
     ]
 
 
