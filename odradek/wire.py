@@ -8,7 +8,7 @@ from __future__ import annotations
 import socket
 import struct
 from types import TracebackType
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ProtocolError
@@ -33,7 +33,7 @@ class Wire:
         self._client_id = client_id
         self._correlation_id = 0
 
-    def __enter__(self) -> Wire:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

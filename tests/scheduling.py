@@ -75,7 +75,7 @@ def scope_of(file: str) -> str:
     return file
 
 
-class Together(LoadFileScheduling):  # type: ignore[misc]
+class Together(LoadFileScheduling):
     """xdist's scheduling by files, with one scope for all files that share an oracle."""
 
     def _split_scope(self, nodeid: str) -> str:

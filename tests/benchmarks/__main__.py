@@ -42,7 +42,7 @@ from tests.benchmarks import (
 )
 from tests.benchmarks.cases import Case
 from tests.benchmarks.cluster_cases import ClusterCase, split
-from tests.benchmarks.cluster_report import ClusterResults
+from tests.benchmarks.cluster_report import AnyCase, ClusterResults
 from tests.benchmarks.cluster_rounds import ClusterCourse, ClusterSample
 from tests.benchmarks.clusters import Cluster
 from tests.benchmarks.contestants import Contestant, contestant
@@ -65,7 +65,7 @@ MINUTES = 25.0
 STREAMS_MINUTES = 9.0
 QUICK_STREAMS_MINUTES = 1.7
 QUICK_SCALE = 0.1
-C = TypeVar("C", contravariant=True)
+C = TypeVar("C", bound=AnyCase, contravariant=True)
 HEADINGS = {"crowds": "crowds of clients", "starts": "starts over full directories", "cluster": "three brokers"}
 HEADINGS |= {"spark": "Spark jobs"}
 
@@ -103,8 +103,9 @@ def main(arguments: Sequence[str]) -> int:
         return 130
     others = {"crowds": crowds, "starts": starts, "cluster": cluster, "spark": spark}
     show(results, others, streams, latencies, keep=not options.profile)
-    failed = results.failures or streams.failures or any(each.failures for each in (*others.values(), latencies))
-    return 1 if failed else 0
+    failures = [*results.failures, *streams.failures, *latencies.failures]
+    failures += [failure for each in others.values() for failure in each.failures]
+    return 1 if failures else 0
 
 
 def show(

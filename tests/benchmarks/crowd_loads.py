@@ -119,7 +119,7 @@ def produce_frame(topic: str, partition: int, batch: bytes | bytearray) -> bytes
         acks=1, timeout_ms=30_000, topic_data=[m.ProduceRequest.TopicProduceData(name=topic, partition_data=[data])]
     )
     head = request_header(m.ProduceRequest.API_KEY, PRODUCE_VERSION, 1, "bench")
-    return frame(head, *map(bytes, request.encode_parts(PRODUCE_VERSION)))
+    return frame(head, request.encode(PRODUCE_VERSION))
 
 
 def check_produced(answer: bytes) -> None:
@@ -233,8 +233,10 @@ async def idle_consumers(bootstrap: str, idle: str, busy: str, seconds: float) -
         tail.arrived.clear()
         await tail.arrived.wait()
     polls = sum(each.polls for each in consumers)
-    for each in (*consumers, tail, producer):
-        each.close()
+    for consumer in consumers:
+        consumer.close()
+    tail.close()
+    producer.close()
     if polls < IDLE_CONSUMERS:
         raise RuntimeError(f"{polls} polls of {IDLE_CONSUMERS} consumers were answered in {seconds} s")
     return {**percentiles(tail.latencies_ms, p50_ms=0.5, p99_ms=0.99), "polls": polls}

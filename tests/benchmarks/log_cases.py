@@ -399,4 +399,4 @@ def copy_segments(scratch: Path, data_dir: Path, case: LogCase) -> int:
 def _batch(sequence: int, now_ms: int) -> bytes:
     value = Random(sequence).randbytes(_RECORD_BYTES)
     records = [Record(number, now_ms, None, value) for number in range(_RECORDS_IN_A_BATCH)]
-    return build(records, producer_id=1000, producer_epoch=0, base_sequence=sequence)
+    return bytes(build(records, producer_id=1000, producer_epoch=0, base_sequence=sequence))

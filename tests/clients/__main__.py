@@ -27,8 +27,8 @@ def fetch() -> int:
         for command in (*(walk.command for walk in WALKS), kaskade_command):
             try:
                 command()
-            except AbsentError as reason:
-                missing[str(reason)] = None
+            except AbsentError as absent:
+                missing[str(absent)] = None
     except (FetchError, AssertionError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

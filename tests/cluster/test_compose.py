@@ -392,8 +392,9 @@ def write_and_read(bootstrap: str, count: int) -> int:
             read += 1
     finally:
         consumer.close()
-    assert message is not None, "no end of the partition within the timeout"
-    assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
+    error = message.error() if message is not None else None
+    assert error is not None, "no end of the partition within the timeout"
+    assert error.code() == KafkaError._PARTITION_EOF, error
     return read
 
 

@@ -123,7 +123,11 @@ def test_a_daemon_that_does_not_start_reports_why(daemons: Daemons) -> None:
     assert (again.returncode, again.stdout) == (1, "")
     assert again.stderr.startswith(f"odradek: process {pid} runs already, with the pid file {daemons.pid_file}")
     taken = daemons.run(
-        *(*ODRADEK, "broker", "--daemon", daemons.file, f"--override=log.dirs={daemons.data.parent}/other"),
+        *ODRADEK,
+        "broker",
+        "--daemon",
+        daemons.file,
+        f"--override=log.dirs={daemons.data.parent}/other",
         f"--override=listeners=PLAINTEXT://127.0.0.1:{port}",
     )
     assert (taken.returncode, taken.stdout) == (1, "")

@@ -52,7 +52,7 @@ def test_python_searches_the_current_folder_first(crowded: Path) -> None:
 
 
 def test_cluster_up_starts_its_brokers(crowded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    command = [COMMAND, "cluster", "up", "--brokers=2", "--port=0", f"--data={tmp_path / 'cluster'}"]
+    command: list[str | Path] = [COMMAND, "cluster", "up", "--brokers=2", "--port=0", f"--data={tmp_path / 'cluster'}"]
     for process in started(command, crowded, monkeypatch):
         assert await_cluster(process).count(",") == 1
 
@@ -79,7 +79,7 @@ def test_the_fixtures_of_the_pytest_plugin_start(crowded: Path) -> None:
         "    assert odradek_broker.running and odradek_cluster(brokers=1).controller() == 1\n"
     )
     # The user chooses where pytest itself searches for modules; with importlib not in the folders of the tests.
-    command = [Path(sys.executable).with_name("pytest"), "-q", "--import-mode=importlib", "-p", "no:cacheprovider"]
+    command = [str(Path(sys.executable).with_name("pytest")), "-q", "--import-mode=importlib", "-p", "no:cacheprovider"]
     ended = subprocess.run(
         [*command, "test_it.py"], cwd=crowded, env=plain_environment(), capture_output=True, text=True,
         timeout=DEADLINE_S, check=False,
@@ -116,7 +116,7 @@ def plain_install(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]
         shutil.copy(ROOT / name, clone)
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", environment], check=True, timeout=DEADLINE_S)
     python = environment / "bin/python"
-    install = [sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--no-deps", clone]
+    install = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--no-deps", str(clone)]
     subprocess.run(install, check=True, timeout=DEADLINE_S)
     # The dependencies are those of the tests. Python searches a path in a .pth, but does not read the .pth files there:
     # an editable install of Odradek in it stays out.

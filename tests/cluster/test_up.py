@@ -16,6 +16,7 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from odradek.wire import parse_address
 from tests.jvm.kafka import free_port
 from tests.jvm.process import BackgroundProcess
 
@@ -91,7 +92,7 @@ def consume(bootstrap: str, topic: str, count: int) -> list[str]:
             message = consumer.poll(DEADLINE_S)
             assert message is not None, f"{len(values)} of {count}"
             assert message.error() is None, message.error()
-            values.append(message.value().decode())
+            values.append((message.value() or b"").decode())
     finally:
         consumer.close()
     return values
@@ -225,7 +226,7 @@ def test_a_second_interrupt_does_not_wait(up: Start) -> None:
 def test_the_brokers_end_with_the_command_however_it_ends(up: Start) -> None:
     cluster = up("--brokers=2")
     addresses = cluster.await_ready().split(",")
-    clients = [socket.create_connection(tuple(address.split(":")), timeout=DEADLINE_S) for address in addresses]
+    clients = [socket.create_connection(parse_address(address), timeout=DEADLINE_S) for address in addresses]
     cluster.process.kill()
     for client in clients:
         with client:

@@ -183,7 +183,7 @@ async def broker_changes(s: Side) -> None:
         # Kafka applies a change after ZooKeeper's notification, some time after its response. In between it can return
         # the new source with the old value: it reads them one after the other.
         await s.until(
-            lambda answer, found=found: (
+            lambda answer, found=found: (  # type: ignore[misc]
                 [(each.config_source, each.value) for each in answer.results[0].configs] == found
             ),
             "DescribeConfigs",
@@ -253,13 +253,14 @@ async def quotas(s: Side) -> None:
     ):
         for strict in (False, True):
             await s.ask("DescribeClientQuotas", components=components, strict=strict)
-    for entity in (
+    entities: tuple[dict[str, str | None], ...] = (
         {"user": "u"},
         {"client-id": "c"},
         {"user": None},
         {"client-id": None},
         {"user": "u", "client-id": "c"},
-    ):
+    )
+    for entity in entities:
         await s.ask("AlterClientQuotas", 1, entries=[entry(entity, ("producer_byte_rate", 0.0, True))])
     await s.ask("AlterClientQuotas", 1, entries=[entry({"client-id": None}, ("request_percentage", 0.0, True))])
 

@@ -120,12 +120,12 @@ async def controllers(s: ClusterSide) -> None:
             resource = {"resource_type": 4, "resource_name": name, "configs": [{**config, "config_operation": 0}]}
             await s.ask("IncrementalAlterConfigs", at=at, resources=[resource], validate_only=True)
             await s.ask("AlterConfigs", at=at, resources=[{**resource, "configs": [config]}], validate_only=True)
-            wanted = [{"resource_type": 4, "resource_name": name, "configuration_keys": ["broker.id"]}]
-            await s.ask("DescribeConfigs", at=at, resources=wanted)
+            described = [{"resource_type": 4, "resource_name": name, "configuration_keys": ["broker.id"]}]
+            await s.ask("DescribeConfigs", at=at, resources=described)
         await s.ask("DescribeCluster", at=at)
         await s.ask("Metadata", "1+", at=at, topics=[])
-    described = {"topics": [{"name": "ruled"}], "allow_auto_topic_creation": False}
-    await s.ask("Metadata", 12, at="3", **described)
+    ruled: dict[str, Any] = {"topics": [{"name": "ruled"}], "allow_auto_topic_creation": False}
+    await s.ask("Metadata", 12, at="3", **ruled)
 
 
 async def control_requests(s: ClusterSide) -> None:

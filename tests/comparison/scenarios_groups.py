@@ -100,6 +100,7 @@ async def members(s: Side) -> None:
 async def refusals(s: Side) -> None:
     """Requests that the coordinator rejects."""
     await serves(s, "picky")
+    fields: dict[str, Any]
     for fields in (
         {"group_id": ""},
         {"session_timeout_ms": 1},

@@ -66,7 +66,7 @@ async def headers(s: Side) -> None:
         "TLS": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(40),
     }
     for notified, data in cases.items():
-        await s.bytes(notified, data)
+        await s.raw_frame(notified, data)
     for key, (low, high) in s.versions.items():
         for version in (low - 1, high + 50, 32767, -32768):
             head = struct.pack(">hhih", key, version, 1, -1)

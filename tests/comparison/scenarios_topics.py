@@ -58,34 +58,33 @@ async def creations(s: Side) -> None:
     await s.ask("CreateTopics", topics=[topic("twin-{v}"), topic("twin-{v}")], **make_all)
     await s.ask("CreateTopics", topics=[topic("twin-{v}"), topic("twin-{v}", 2), topic("single-{v}")], **make_all)
     await s.ask("CreateTopics", topics=[topic("good-{v}"), topic("bad {v}"), topic("made-{v}")], **make_all)
-    for number, configs in enumerate(
-        (
-            [("retention.ms", "1000")],
-            [("retention.ms", None)],
-            [("retention.ms", "soon")],
-            [("retention.ms", "-5")],
-            [("no.such", "1")],
-            [("", "1")],
-            [("retention.ms", "1"), ("retention.ms", "2")],
-            [("cleanup.policy", "compact,delete"), ("min.insync.replicas", "5")],
-            [("cleanup.policy", "shred")],
-            [("min.insync.replicas", "0")],
-            [("compression.type", "zstd"), ("compression.zstd.level", "99")],
-            [("message.format.version", "0.10.0")],
-            [("remote.storage.enable", "true")],
-            [("leader.replication.throttled.replicas", "0:0,1:0")],
-            [("leader.replication.throttled.replicas", "x")],
-            [("segment.bytes", "1")],
-            [("message.timestamp.type", "Neither")],
-            [("max.compaction.lag.ms", "5"), ("min.compaction.lag.ms", "10")],
-        )
-    ):
+    overrides: tuple[list[tuple[str, str | None]], ...] = (
+        [("retention.ms", "1000")],
+        [("retention.ms", None)],
+        [("retention.ms", "soon")],
+        [("retention.ms", "-5")],
+        [("no.such", "1")],
+        [("", "1")],
+        [("retention.ms", "1"), ("retention.ms", "2")],
+        [("cleanup.policy", "compact,delete"), ("min.insync.replicas", "5")],
+        [("cleanup.policy", "shred")],
+        [("min.insync.replicas", "0")],
+        [("compression.type", "zstd"), ("compression.zstd.level", "99")],
+        [("message.format.version", "0.10.0")],
+        [("remote.storage.enable", "true")],
+        [("leader.replication.throttled.replicas", "0:0,1:0")],
+        [("leader.replication.throttled.replicas", "x")],
+        [("segment.bytes", "1")],
+        [("message.timestamp.type", "Neither")],
+        [("max.compaction.lag.ms", "5"), ("min.compaction.lag.ms", "10")],
+    )
+    for number, configs in enumerate(overrides):
         wanted = topic(f"configured{number}-{{v}}", configs=[{"name": k, "value": v} for k, v in configs])
         await s.ask("CreateTopics", topics=[wanted], **make_all)
     for timeout in (0, -1):
         await s.ask("CreateTopics", topics=[topic(f"late{timeout}-{{v}}", 0)], timeout_ms=timeout)
-    for replicas in ([1], [0, 1]):
-        wanted = topic("on-nobody", -1, -1, assignments=assigned(replicas))
+    for offline in ([1], [0, 1]):
+        wanted = topic("on-nobody", -1, -1, assignments=assigned(offline))
         await s.ask("CreateTopics", 7, topics=[wanted], timeout_ms=500)
         await s.quietly("DeleteTopics", 5, topic_names=["on-nobody"], timeout_ms=500)
         await _gone(s, "on-nobody")
@@ -162,8 +161,7 @@ async def growth(s: Side) -> None:
     for version in s.span("CreatePartitions", None):
         count = 2 + 3 * version
         many = on(*([[0]] * 2))
-        fields: dict[str, Any]
-        for fields in (
+        requests: tuple[dict[str, Any], ...] = (
             {"topics": [to(count, assignments=on([0, 1]))]},
             {"topics": [to(count, assignments=on([0, 0]))]},
             {"topics": [to(count, assignments=on([]))]},
@@ -173,7 +171,8 @@ async def growth(s: Side) -> None:
             {"topics": [to(count + 1, assignments=on([0]))]},
             {"topics": [to(count + 2, assignments=many)]},
             {"topics": [to(count + 2)], "timeout_ms": 0},
-        ):
+        )
+        for fields in requests:
             await s.ask("CreatePartitions", version, **{"timeout_ms": 20_000, **fields})
     await s.until(lambda answer: len(answer.topics[0].partitions) == 13, "Metadata", 9, topics=[{"name": "growing"}])
     await s.ask("CreatePartitions", topics=[to(60, "__consumer_offsets")], timeout_ms=20_000, validate_only=True)
@@ -272,7 +271,8 @@ async def elections(s: Side) -> None:
         [move([0]), move([1], 1)],
     ):
         await s.ask("AlterPartitionReassignments", 0, topics=topics, timeout_ms=10_000)
-    for topics in (
+    listed: list[dict[str, Any]] | None
+    for listed in (
         None,
         [],
         [{"name": "elected", "partition_indexes": [0, 1]}],
@@ -281,7 +281,7 @@ async def elections(s: Side) -> None:
         [{"name": "elected", "partition_indexes": [9]}],
         [{"name": "elected", "partition_indexes": [0, 0]}, {"name": "elected", "partition_indexes": [1]}],
     ):
-        await s.ask("ListPartitionReassignments", topics=topics, timeout_ms=10_000)
+        await s.ask("ListPartitionReassignments", topics=listed, timeout_ms=10_000)
 
 
 TOPICS = (creations, deletions, growth, metadata, appearance, elections)

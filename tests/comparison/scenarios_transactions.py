@@ -49,8 +49,7 @@ async def producers_made(s: Side) -> None:
     await s.ask("InitProducerId", transactional_id="tx-{v}", transaction_timeout_ms=60_000)
     for version in s.span("InitProducerId", "3+"):
         me = await begun(s, f"tx-{version}")
-        fields: dict[str, Any]
-        for fields in (
+        producers: tuple[dict[str, Any], ...] = (
             me,
             me,
             {**me, "producer_epoch": me["producer_epoch"] + 1},
@@ -59,11 +58,12 @@ async def producers_made(s: Side) -> None:
             {"producer_id": -1, "producer_epoch": 3},
             {"producer_id": me["producer_id"], "producer_epoch": -1},
             {"producer_id": -2, "producer_epoch": -2},
-        ):
+        )
+        for ids in producers:
             await s.ask(
-                "InitProducerId", version, transactional_id=f"tx-{version}", transaction_timeout_ms=60_000, **fields
+                "InitProducerId", version, transactional_id=f"tx-{version}", transaction_timeout_ms=60_000, **ids
             )
-            await s.ask("InitProducerId", version, transactional_id=None, transaction_timeout_ms=60_000, **fields)
+            await s.ask("InitProducerId", version, transactional_id=None, transaction_timeout_ms=60_000, **ids)
 
 
 async def transactions(s: Side) -> None:
@@ -97,7 +97,7 @@ async def transactions(s: Side) -> None:
             await s.ask("EndTxn", version, **me, committed=committed)
             done = "CompleteCommit" if committed else "CompleteAbort"
             await s.until(
-                lambda answer, done=done: answer.transaction_states[0].transaction_state == done,
+                lambda answer, done=done: answer.transaction_states[0].transaction_state == done,  # type: ignore[misc]
                 "DescribeTransactions",
                 0,
                 transactional_ids=[name],
@@ -121,7 +121,7 @@ async def strangers(s: Side) -> None:
     await serves(s, "guards")
     me: dict[str, Any] = {"transactional_id": "guard", **await begun(s, "guard")}
     topics = [{"name": "guarded", "partitions": [0]}]
-    offsets = [{"name": "guarded", "partitions": [{"partition_index": 0, "committed_offset": 1}]}]
+    offsets: list[dict[str, Any]] = [{"name": "guarded", "partitions": [{"partition_index": 0, "committed_offset": 1}]}]
     fields: dict[str, Any]
     for fields in (
         {"transactional_id": "absent"},
@@ -159,7 +159,8 @@ async def strangers(s: Side) -> None:
     await s.ask("AddPartitionsToTxn", "4+", transactions=entries)
     await s.ask("AddPartitionsToTxn", "4+", transactions=[entries[0], entries[0]])
     await s.ask("AddOffsetsToTxn", **me, group_id="")
-    for wanted in (
+    committed: list[dict[str, Any]]
+    for committed in (
         [],
         [{"name": "absent", "partitions": [{"partition_index": 0, "committed_offset": 1}]}],
         offsets,
@@ -168,8 +169,8 @@ async def strangers(s: Side) -> None:
         [*offsets, {"name": "guarded", "partitions": [{"partition_index": 1, "committed_offset": 1}]}],
         [*offsets, {"name": "guarded", "partitions": [{"partition_index": 5, "committed_offset": 1}]}],
     ):
-        await s.ask("TxnOffsetCommit", **me, group_id="guards", topics=wanted)
-        await s.ask("TxnOffsetCommit", **me, group_id="", topics=wanted)
+        await s.ask("TxnOffsetCommit", **me, group_id="guards", topics=committed)
+        await s.ask("TxnOffsetCommit", **me, group_id="", topics=committed)
     for fields in ({"member_id": "m", "generation_id": 1}, {"group_instance_id": "i"}, {"generation_id": 5}):
         await s.ask("TxnOffsetCommit", "3+", **me, group_id="guards", topics=offsets, **fields)
     await s.ask("EndTxn", 3, **me, committed=False)

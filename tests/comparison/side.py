@@ -172,7 +172,7 @@ class Side:
         """Send bytes as a request, and record the response."""
         self.note_bytes(notified, key, version, await self.exchange(key, version, body, head))
 
-    async def bytes(self, notified: str, data: bytes) -> None:
+    async def raw_frame(self, notified: str, data: bytes) -> None:
         """Send bytes that may be no frame at all, or an ApiVersions request, and record the response."""
         line = Line(self.port)
         await line.send(data)

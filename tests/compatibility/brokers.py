@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Protocol
 
 from confluent_kafka import Consumer, TopicPartition
@@ -9,11 +10,18 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 
-class Broker(Protocol):
-    """A broker in a process of its own, with one port for its whole life."""
+class Addressed(Protocol):
+    """A broker that clients can reach."""
 
     @property
     def bootstrap(self) -> str: ...
+
+
+class Broker(Addressed, Protocol):
+    """A broker in a process of its own, with one port for its whole life."""
+
+    @property
+    def data_dir(self) -> Path: ...
 
     def start(self) -> None: ...
 
@@ -24,7 +32,7 @@ class Broker(Protocol):
     def restart(self) -> None: ...
 
 
-def create_topic(broker: Broker, name: str, partitions: int = 1, config: dict[str, str] | None = None) -> None:
+def create_topic(broker: Addressed, name: str, partitions: int = 1, config: dict[str, str] | None = None) -> None:
     """Creates a topic and waits until the broker returns it."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     new = NewTopic(name, num_partitions=partitions, replication_factor=1, config=config or {})

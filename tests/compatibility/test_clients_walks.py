@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Final
+from typing import Final, cast
 
 import pytest
 
@@ -58,7 +58,7 @@ class Paths:
 def _asked_for(request: pytest.FixtureRequest, place: str) -> list[str]:
     """The walks of this run's tests at a place: a deselected walk does not run."""
     return [
-        item.callspec.params["walk"].name
+        cast(Walk, item.callspec.params["walk"]).name
         for item in request.session.items
         if isinstance(item, pytest.Function) and item.path == request.path and place in item.name
     ]

@@ -192,7 +192,7 @@ def read_all(bootstrap: str, end: int) -> list[tuple[int, bytes]]:
             message = consumer.poll(20)
             assert message is not None, f"the records end at {found[-1:]}, not at {end}"
             assert message.error() is None, message.error()
-            found.append((message.offset(), message.value()))
+            found.append((message.offset() or 0, message.value() or b""))
     finally:
         consumer.close()
     return found

@@ -34,9 +34,9 @@ NOTHING: Final = TopicMetadata()
 class Sent(NamedTuple):
     """One record, apart from its offset."""
 
-    key: bytes
-    value: bytes
-    headers: list[tuple[str, bytes]]
+    key: bytes | None
+    value: bytes | None
+    headers: list[tuple[str, str | bytes | None]]
     timestamp_ms: int
 
 
@@ -61,7 +61,7 @@ def fill(broker: Broker, topic: str) -> list[list[Sent]]:
             key,
             headers=record.headers,
             timestamp=record.timestamp_ms,
-            on_delivery=lambda error, message, record=record: sent[message.partition()].append(record),
+            on_delivery=lambda error, message, record=record: sent[message.partition()].append(record),  # type: ignore[misc]
         )
     assert producer.flush(60) == 0
     assert all(sent)
@@ -78,9 +78,11 @@ def arrived(broker: Broker, topic: str) -> list[list[Sent]]:
         messages = consumer.consume(RECORDS, timeout=DEADLINE_S)
         assert [message.error() for message in messages] == [None] * RECORDS
         for message in messages:
-            of_partition = found[message.partition()]
+            headers = message.headers()
+            assert isinstance(headers, list)
+            of_partition = found[message.partition() or 0]
             assert message.offset() == len(of_partition)
-            of_partition.append(Sent(message.key(), message.value(), message.headers(), message.timestamp()[1]))
+            of_partition.append(Sent(message.key(), message.value(), headers, message.timestamp()[1]))
         assert consumer.poll(0.2) is None  # no record came twice
         return found
     finally:

@@ -69,7 +69,7 @@ def read_new(broker: Broker, topic: str) -> list[Seen]:
         messages = consumer.consume(COUNT - len(seen), timeout=DEADLINE_S)
         assert messages
         assert not [each.error() for each in messages if each.error()]
-        seen.extend((each.offset(), each.timestamp()[1], each.key(), each.value()) for each in messages)
+        seen.extend((each.offset() or 0, each.timestamp()[1], each.key(), each.value()) for each in messages)
     consumer.close()
     return seen
 

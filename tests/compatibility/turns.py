@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, ConsumerGroupTopicPartitions, IsolationLevel, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, OffsetSpec, ResourceType
@@ -116,7 +116,7 @@ class Stored(NamedTuple):
     timestamp: tuple[int, int]
     key: bytes | None
     value: bytes | None
-    headers: tuple[tuple[str, bytes | None], ...]
+    headers: tuple[Any, ...]
 
 
 class State(NamedTuple):
@@ -150,14 +150,16 @@ def read(bootstrap: str, names: Iterable[Name], isolation: str = "read_uncommitt
         while open_ends:
             message = consumer.poll(DEADLINE_S)
             assert message is not None, f"a consumer waits for records of {open_ends}"
-            name = message.topic(), message.partition()
+            name = str(message.topic()), message.partition() or 0
             error = message.error()
             if error is not None:
                 assert error.name() == "_PARTITION_EOF", error
                 open_ends.discard(name)
                 continue
             headers = tuple(message.headers() or ())
-            found[name].append(Stored(message.offset(), message.timestamp(), message.key(), message.value(), headers))
+            found[name].append(
+                Stored(message.offset() or 0, message.timestamp(), message.key(), message.value(), headers)
+            )
     finally:
         consumer.close()
     return found

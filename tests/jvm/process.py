@@ -47,7 +47,7 @@ def java_command(version: str, main_class: str, arguments: Sequence[str], option
 
     With options that allow shared classes, those of its clients come from an archive (`tests.jvm.archives`).
     """
-    jars = classpath(version)
+    jars = tuple(classpath(version))
     if "-Xshare:auto" in options and not any(each.startswith(_ARCHIVES) for each in options):
         options = (*options, *clients_archive(version))
     if main_class.endswith(".java"):

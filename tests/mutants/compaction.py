@@ -10,7 +10,7 @@ from unittest import mock
 
 from odradek.broker.replication import log_cleaner
 from odradek.protocol.batch import CONTROL, Header
-from odradek.storage import compaction_checkpoint, recovery, swap
+from odradek.storage import cleanable, compaction_checkpoint, recovery, swap
 from odradek.storage import log as log_module
 from odradek.storage.compaction import _batches, _DirtyMap, _payload, _Rewriting
 from odradek.storage.compaction_checkpoint import CompactionCheckpoint
@@ -187,7 +187,7 @@ def kafka_3330() -> Iterator[None]:
 @contextmanager
 def offline_replica() -> Iterator[None]:
     """Tombstones and markers go when delete.retention.ms is over, whether or not every replica has compacted so far."""
-    real = log_cleaner.request_for
+    real = cleanable.request_for
 
     def request_for(*arguments: Any, **options: Any) -> Any:
         return real(*arguments, **{**options, "compacted_everywhere": EVERYTHING})
@@ -199,7 +199,7 @@ def offline_replica() -> Iterator[None]:
 @contextmanager
 def past_the_stable() -> Iterator[None]:
     """The cleaner compacts up to the active segment, through open transactions."""
-    real = log_cleaner.cleanable_part
+    real = cleanable.cleanable_part
 
     def cleanable_part(log: Log, *, last_stable_offset: int, now_ms: int) -> Any:
         return real(log, last_stable_offset=log.end_offset, now_ms=now_ms)

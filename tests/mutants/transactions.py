@@ -186,7 +186,7 @@ def kafka_9307() -> Iterator[None]:
         todo = postponed[:]
         postponed.clear()
         for change in todo:
-            await replica_manager._dependencies.configs.read(TRANSACTION_STATE)
+            await replica_manager._dependencies.configs.load([TRANSACTION_STATE])
             change()
         return answer
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from odradek.protocol import batch, chain
 from odradek.protocol.batch import Codec, InvalidRecords, Record
+from odradek.protocol.compression import compress
 from odradek.protocol.errors import ErrorCode, KafkaError, ProtocolError
 from tests.protocol.batch_mutations import mutants, mutated, sealed, with_payload
 
@@ -367,7 +368,7 @@ def test_only_a_broker_sets_log_append_time() -> None:
 @pytest.mark.parametrize("codec", list(Codec))
 def test_a_broken_chain_is_refused_with_its_position(codec: Codec) -> None:
     payload = bytes(batch.build([Record(0, 5, b"k", b"v")])[batch.HEADER_SIZE :])
-    damaged = with_payload(bytes(_built(codec=codec)), bytes(batch.compress(codec, payload + b"\x02\0")))
+    damaged = with_payload(bytes(_built(codec=codec)), bytes(compress(codec, payload + b"\x02\0")))
     refusal = _refusal(lambda: _check(damaged, timestamps=None))
     assert refusal.code is ErrorCode.INVALID_RECORD
     assert f"record 1 of 3, at byte {len(payload)}" in refusal.message

@@ -117,7 +117,9 @@ def test_text_that_is_not_utf_8_is_replaced(version: int) -> None:
     data = data.replace(b"t", b"\xff", 1)
     read = m.ProduceRequest.decode(data, version)
     assert [topic.name for topic in read.topic_data] == ["\ufffd"]
-    assert read.topic_data[0].partition_data[0].records == b"abc"
+    records = read.topic_data[0].partition_data[0].records
+    assert records is not None
+    assert bytes(records) == b"abc"
 
 
 # Invalid bytes, and the position of the error. Positions are those of the value that could not be read.

@@ -196,7 +196,7 @@ async def test_a_range_of_a_file_is_sent_between_bytes(tmp_path: Path) -> None:
             return file.fileno()
 
     def serve(connection: Connection, frame: memoryview) -> None:
-        parts = [b"head", Range(1, 4_000_000), b"middle", Range(17, 5), b"", Range(0, 0), b"tail"]
+        parts: list[bytes | Range] = [b"head", Range(1, 4_000_000), b"middle", Range(17, 5), b"", Range(0, 0), b"tail"]
         size = sum(map(len, parts))
         connection.send(Exchange(connection), [struct.pack(">i", size), *parts])
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -67,15 +68,15 @@ class Implementations:
         self.python = OffsetMapInPython(20, 10, HASH_KEY)
         self.c = MapInC(20, 10, HASH_KEY) if MapInC is not None else None
 
-    def note(self, *arguments: object) -> tuple[int, int, int]:
-        found = self.python.note(*arguments)  # type: ignore[arg-type]
+    def note(self, *arguments: Any) -> tuple[int, int, int]:
+        found = self.python.note(*arguments)
         if self.c is not None:
             assert self.c.note(*arguments) == found
             assert len(self.c) == len(self.python)
         return found
 
-    def retain(self, *arguments: object) -> Retained:
-        found = self.python.retain(*arguments)  # type: ignore[arg-type]
+    def retain(self, *arguments: Any) -> Retained:
+        found = self.python.retain(*arguments)
         if self.c is not None:
             assert self.c.retain(*arguments) == found
         return found

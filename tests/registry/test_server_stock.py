@@ -147,6 +147,6 @@ def _values(bootstrap: str, count: int) -> set[str]:
         consumer.subscribe(["t"])
         messages = consumer.consume(count, timeout=60)
         assert [message.error() for message in messages] == [None] * count
-        return {message.value().decode() for message in messages}
+        return {(message.value() or b"").decode() for message in messages}
     finally:
         consumer.close()

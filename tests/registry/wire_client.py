@@ -142,7 +142,8 @@ class WireClient:
 
     async def reply(self) -> Reply:
         frame = await self.frame()
-        return Reply(*struct.unpack_from(">iqi", frame), frame[16:])
+        xid, zxid, error = struct.unpack_from(">iqi", frame)
+        return Reply(xid, zxid, error, frame[16:])
 
     async def until_pong(self) -> list[Reply]:
         """Everything before the response to a ping sent now."""

@@ -90,10 +90,15 @@ class Life:
 
     def _write(self, topic: str) -> None:
         failures: list[object] = []
+
+        def note(error: object, _: object) -> None:
+            if error:
+                failures.append(error)
+
         producer = Producer({**self._common(), "enable.idempotence": True, "linger.ms": 5})
         for number in range(_RECORDS):
             value = self._chance.randbytes(self._chance.randrange(400))
-            producer.produce(topic, value, str(number), on_delivery=lambda error, _: error and failures.append(error))
+            producer.produce(topic, value, str(number), on_delivery=note)
         left = producer.flush(_DEADLINE_S)
         assert not left, f"{left} records are not acknowledged"
         assert not failures, failures[0]

@@ -27,7 +27,12 @@ def test_a_process_that_warms_up_and_stays_does_not_grow() -> None:
 )
 def test_a_growing_resource_is_named(name: str, each: Footprint) -> None:
     notes = [
-        Footprint(*(start + step * number for start, step in zip(STILL, each, strict=True))) for number in range(60)
+        Footprint(
+            STILL.megabytes + each.megabytes * number,
+            STILL.descriptors + each.descriptors * number,
+            STILL.threads + each.threads * number,
+        )
+        for number in range(60)
     ]
     before, after = (getattr(STILL, name) + getattr(each, name) * at for at in (29.5, 49.5))
     assert growth(notes) == {name: pytest.approx((before, after))}

@@ -84,8 +84,8 @@ def faulty(
     order = list(range(len(records)))
     copies: list[tuple[int, bytes | None]] = []
     expected: list[tuple[str, int | None, int]] = []  # kind, number, place in the copy
-    for number, fault in faults.items():
-        if fault == "reordering":
+    for number, injected in faults.items():
+        if injected == "reordering":
             order[number], order[number + 1] = number + 1, number
     for number in order:
         fault = faults.get(number)

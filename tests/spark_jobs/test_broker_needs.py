@@ -132,7 +132,7 @@ def test_a_job_completes_while_a_leader_dies(
         assert query.awaitTermination(DEADLINE_S)
         assert query.exception() is None
         assert len(killed) == 1
-        assert sorted(batches.values) == sorted(record.value for record in written[:1_000])
+        assert sorted(batches.values) == sorted(record.value or b"" for record in written[:1_000])
         batches.start(read_stream(spark, options), options).awaitTermination(DEADLINE_S)
         assert sorted(batches.values) == sorted(record.value for record in written)
         eventually(lambda: sum(ends.seen.values()) == len(written), describe="the ends")
@@ -148,7 +148,12 @@ def test_list_offsets_is_not_delayed_by_long_polls(spark_broker: BrokerProcess) 
     host, port = spark_broker.host, spark_broker.port
     answered = threading.Event()
     with Wire(host, port, timeout_s=DEADLINE_S) as polling, Wire(host, port, timeout_s=DEADLINE_S) as asking:
-        waiting = threading.Thread(target=lambda: (polling.ask(long_poll(topic), FETCH_VERSION), answered.set()))
+
+        def poll() -> None:
+            polling.ask(long_poll(topic), FETCH_VERSION)
+            answered.set()
+
+        waiting = threading.Thread(target=poll)
         waiting.start()
         for spec, offset in ((-2, 0), (-1, 100)) * 500:
             found: m.ListOffsetsResponse = asking.ask(list_offsets(topic, spec))

@@ -155,7 +155,7 @@ def by_streams(events: list[Event]) -> set[tuple[bytes, int, int, int]]:
             f"{key.key.decode()},{key.window.start},{key.window.end}".encode(),
             None if value is None else str(value).encode(),
         )
-    ).to("out", Produced(BYTES, BYTES))
+    ).to("out", Produced[Any, Any](BYTES, BYTES))
     with TopologyTestDriver(builder.build()) as driver:
         piped = driver.create_input_topic("in", BYTES, BYTES)
         for each in events:

@@ -44,7 +44,7 @@ COMPACTED: dict[str, Any] = {
 def drawn(count: int, seed: int, ends: dict[int, int]) -> list[Row]:
     """Values and tombstones for few keys; the same key is in both partitions. `ends` go on."""
     draw = random.Random(seed)
-    rows = []
+    rows: list[Row] = []
     for number in range(count):
         partition = draw.randrange(len(ends))
         value = None if draw.random() < 0.3 else f"{seed}-{number}".encode()

@@ -76,8 +76,9 @@ class Ground:
         sizes = {plan.topic: PARTITIONS, self.replayed: PARTITIONS, self.mirrored(plan.topic): PARTITIONS}
         self._sizes = sizes | {self.tail: 1, self.mirrored(self.tail): 1}
         topics.make_topics(bootstrap, self._sizes, replicas=3 if cluster else 1)
-        for name in self._sizes if cluster else ():
-            cluster.await_topic(name)
+        if cluster is not None:
+            for name in self._sizes:
+                cluster.await_topic(name)
         plan.write(bootstrap)
 
     @staticmethod
@@ -174,7 +175,8 @@ def moving_at_call(ground: Ground, number: int, owner: Any, name: str, least: in
 @contextmanager
 def moving_under_a_running_query(ground: Ground) -> Iterator[None]:
     """After a printed batch; then records are written that a later batch reads, and then the query is stopped."""
-    look, notified = progress.Follower.look, []
+    look = progress.Follower.look
+    notified: list[int] = []
     ends = {ground.plan.topic: ground.plan.ends, ground.tail: {0: TAIL}}
     deadline = time.monotonic() + DEADLINE_S
 
@@ -206,8 +208,8 @@ def generated_code(spark: SparkSession) -> Iterator[None]:
     for name, value in ours.items():
         spark.conf.set(name, value)
     yield
-    for name, value in before.items():
-        spark.conf.set(name, value)
+    for name, restored in before.items():
+        spark.conf.set(name, str(restored))
 
 
 @pytest.fixture(scope="module")

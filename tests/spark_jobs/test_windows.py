@@ -80,7 +80,8 @@ def by_streams(events: list[Event]) -> list[tuple[Any, ...]]:
         piped = driver.create_input_topic("in", BYTES, BYTES)
         for each in events:
             piped.pipe_input(each.key, b"", timestamp=EPOCH_MS + each.at)
-        lines = [line.split(b",") for line in driver.create_output_topic("out", BYTES, BYTES).read_values_to_list()]
+        values = driver.create_output_topic("out", BYTES, BYTES).read_values_to_list()
+        lines = [line.split(b",") for line in values if line is not None]
     return [(key, int(start) - EPOCH_MS, int(end) - EPOCH_MS, int(count)) for key, start, end, count in lines]
 
 

@@ -29,6 +29,13 @@ class Seen(NamedTuple):
     timestamp_ms: int
 
 
+def _seen(message: Any) -> Seen:
+    """A record; the client's types allow fields to be absent, as in the message of an error."""
+    place = (message.topic(), message.partition(), message.offset())
+    headers = tuple(message.headers() or [])
+    return Seen(*place, message.key(), message.value(), headers, message.timestamp()[1])
+
+
 def unique(name: str) -> str:
     """A name that no other test of this run has."""
     return f"{name}-{next(_numbers)}-{time.time_ns()}"
@@ -100,9 +107,7 @@ def read(bootstrap: str, partitions: Mapping[str, int], isolation: str = "read_c
             for message in consumer.consume(10_000, 0.03):
                 error = message.error()
                 if error is None:
-                    headers = tuple((key, value) for key, value in message.headers() or [])
-                    place = (message.topic(), message.partition(), message.offset())
-                    seen.append(Seen(*place, message.key(), message.value(), headers, message.timestamp()[1]))
+                    seen.append(_seen(message))
                 elif error.code() == KafkaError._PARTITION_EOF:
                     open_ends.discard((message.topic(), message.partition()))
     finally:

@@ -103,7 +103,7 @@ def produce() -> None:
                 record.partition,
                 timestamp=record.timestamp_ms,
                 headers=record.headers,
-                on_delivery=lambda error, message: offsets.append(-1 if error else message.offset()),
+                on_delivery=lambda error, message: offsets.append(-1 if error else message.offset() or 0),
             )
             number += 1
         assert producer.flush(DEADLINE_S) == 0
@@ -225,7 +225,7 @@ def read_copy(level: str) -> None:
     limit = Limit(level)
     while not found or found[-1][1] != b"commit 2":
         limit.check()
-        found += [(message.offset(), message.value()) for message in consumer.consume(10, timeout=0.05)]
+        found += [(message.offset() or 0, message.value() or b"") for message in consumer.consume(10, timeout=0.05)]
     consumer.close()
     say(level, found)
 
