@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import math
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from odradek.protocol import messages as m
@@ -75,10 +75,10 @@ class Script:
             self._client.close()
 
 
-def spoken(request: type) -> range:
+def spoken(request: Any) -> range:
     """The versions of an API that Kafka 3.9 supports."""
-    newest: int = NEWEST_OF_ZOOKEEPER.get(request.API_KEY, request.MAX_VERSION)  # type: ignore[attr-defined]
-    return range(request.MIN_VERSION, newest + 1)  # type: ignore[attr-defined]
+    newest: int = NEWEST_OF_ZOOKEEPER.get(request.API_KEY, request.MAX_VERSION)
+    return range(request.MIN_VERSION, newest + 1)
 
 
 def tidy(part: Any) -> None:
@@ -116,8 +116,8 @@ def describe_quotas(*components: tuple[str, int, str | None], strict: bool = Fal
     )
 
 
-Entity = dict[str, str | None]
-Ops = dict[str, float | None]
+Entity = Mapping[str, str | None]
+Ops = Mapping[str, float | None]
 
 
 def alter_quotas(*entries: tuple[Entity, Ops], validate_only: bool = False) -> m.AlterClientQuotasRequest:

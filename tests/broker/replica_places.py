@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from random import Random
+from typing import Any
 
 from odradek.broker.config.broker_config import BrokerConfig
 from odradek.broker.replication.partition import Replica, Replicas
@@ -12,7 +13,6 @@ from odradek.broker.replication.state.partition import LeaderAndIsr, PendingIsr
 from odradek.storage.config import LogConfig
 from odradek.storage.directories import Directories, open_all
 from odradek.storage.directory import DirectoryRequest
-from odradek.storage.disk import Disk
 from odradek.storage.log import Log
 from tests.storage.batches import NOW_MS, TOPIC_ID, batch
 
@@ -29,6 +29,9 @@ class Clock:
         return NOW_MS
 
     def monotonic_ms(self) -> int:
+        return 0
+
+    def monotonic_ns(self) -> int:
         return 0
 
 
@@ -58,7 +61,7 @@ class Hands:
 class Places:
     """The data directories of one broker, its replicas, and the failures that its host was notified of."""
 
-    def __init__(self, disk: Disk, paths: tuple[str, ...] = PATHS[:2]) -> None:
+    def __init__(self, disk: Any, paths: tuple[str, ...] = PATHS[:2]) -> None:
         self.disk = disk
         self.paths = paths
         self.lost: list[Replica] = []

@@ -138,6 +138,9 @@ class Clock:
     def monotonic_ms(self) -> int:
         return self.time_ms
 
+    def monotonic_ns(self) -> int:
+        return self.time_ms * 1_000_000
+
 
 class Harness:
     """A registry, a session that changes configurations in it, and the watch on them."""

@@ -393,8 +393,7 @@ async def listeners(script: Patient) -> None:
         [("listeners", SET, f"{first},{extra},MORE://127.0.0.1:{ports[1]}")],
         [("listeners", SET, extra)],
     ):
-        changes = [(key, operation, value) for key, operation, value in step]
-        await script.ask(alter((BROKER, "0", changes)), 1)
+        await script.ask(alter((BROKER, "0", step)), 1)
         script.note("sent", await reported_through(here.port, lambda brokers: True))
         # Kafka applies the change some time after its response, and accepts a forbidden change when it equals the
         # current value.

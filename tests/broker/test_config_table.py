@@ -146,7 +146,7 @@ def read_somewhere() -> frozenset[str]:
     fields = {
         name.replace("_", ".")
         for kind in (GroupSettings, TransactionSettings, LogConfig)
-        for name in kind.__dataclass_fields__  # type: ignore[attr-defined]
+        for name in kind.__dataclass_fields__
     }
     return frozenset(texts | fields)
 

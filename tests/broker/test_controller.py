@@ -118,7 +118,7 @@ class Harness:
     def lose_registry_at(self, write: int) -> None:
         active_controller = self.controller.active_controller
         assert active_controller is not None
-        active_controller.registry = Failing(self.registry, write)  # type: ignore[assignment]
+        active_controller.registry = Failing(self.registry, write)
 
 
 @asynccontextmanager

@@ -51,12 +51,12 @@ def read(broker: Compacting, topic: str = "t") -> list[tuple[int, bytes, bytes]]
         partition = TopicPartition(topic, 0, 0)
         end = consumer.get_watermark_offsets(partition, TIMEOUT_S)[1]
         consumer.assign([partition])
-        found = []
+        found: list[tuple[int, bytes, bytes]] = []
         while consumer.position([partition])[0].offset < end:
             message = consumer.poll(TIMEOUT_S)
             assert message is not None
             assert message.error() is None
-            found.append((message.offset(), message.key(), message.value()))
+            found.append((message.offset() or 0, message.key() or b"", message.value() or b""))
         return found
     finally:
         consumer.close()

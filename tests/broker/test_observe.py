@@ -18,6 +18,9 @@ class Watch(Clock):
     def monotonic_ms(self) -> int:
         return self.ms
 
+    def monotonic_ns(self) -> int:
+        return self.ms * 1_000_000
+
 
 def test_a_few_reports_at_once_then_a_sum_with_the_next_of_the_kind(caplog: pytest.LogCaptureFixture) -> None:
     watch = Watch()

@@ -16,7 +16,7 @@ from tests.broker.wire import Client, batch, fetch_request, produce_request, run
 
 
 def values(data: m.FetchResponse.PartitionData) -> list[bytes | None]:
-    read = bytes(data.records)
+    read = bytes(data.records or b"")
     return [record.value for position, _ in headers(read) for record in records(read, position)]
 
 

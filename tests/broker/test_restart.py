@@ -197,7 +197,9 @@ async def test_dependencies_enter_through_the_constructor(tmp_path: Path) -> Non
 @pytest.mark.parametrize("stop", ["kill", "stop"])
 async def test_all_batches_that_a_producer_had_in_flight_are_recognized_again(tmp_path: Path, stop: str) -> None:
     """A client has five batches without a response, and a leader that was away sends none: all five come again."""
-    sent = [{"producer_id": 7, "producer_epoch": 0, "base_sequence": 2 * number} for number in range(8)]
+    sent: list[dict[str, Any]] = [
+        {"producer_id": 7, "producer_epoch": 0, "base_sequence": 2 * number} for number in range(8)
+    ]
 
     async def write(client: Client) -> list[tuple[int, int]]:
         answers = [await client.produce("t", batch(b"a", b"b", **each)) for each in sent[-5:]]
@@ -206,7 +208,6 @@ async def test_all_batches_that_a_producer_had_in_flight_are_recognized_again(tm
     with BrokerProcess(tmp_path) as process:
         client = await Client.connect(process.port)
         await client.create_topic("t")
-        each: dict[str, Any]
         for each in sent[:3]:
             assert (await client.produce("t", batch(b"a", b"b", **each))).error_code == ErrorCode.NONE
         before = await write(client)

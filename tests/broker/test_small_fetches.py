@@ -98,7 +98,7 @@ def test_consumers_with_small_limits_reach_the_end(compacted: Compacting) -> Non
         message = consumer.poll(TIMEOUT_S)
         assert message is not None, f"no batch comes behind {offset}"
         assert message.error() is None
-        offset = message.offset()
+        offset = message.offset() or 0
     consumer.close()
     assert asyncio.run(_read_with_aiokafka(compacted.bootstrap)) == SEGMENTS - 1
 

@@ -109,7 +109,7 @@ def questions(draw: st.DrawFn) -> tuple[Question, m.MetadataRequest]:
     by_id = ids.map(lambda each: Wanted(name=None, topic_id=each))
     some = st.lists(by_name | by_id if version >= 12 else by_name, min_size=version == 0, max_size=5)
     request = m.MetadataRequest(
-        topics=draw(some | (st.none() if version else st.just([]))),
+        topics=draw(some | st.none() if version else some | st.just([])),
         include_topic_authorized_operations=version >= 8 and draw(st.booleans()),
         include_cluster_authorized_operations=8 <= version <= 10 and draw(st.booleans()),
     )

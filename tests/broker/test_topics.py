@@ -55,7 +55,7 @@ async def test_the_defaults_of_the_broker(tmp_path: Path) -> None:
         client = await Client.connect(broker.port)
         (result,) = await create(client, topic("t", -1, -1))
         assert (result.num_partitions, result.replication_factor) == (4, 1)
-        assert {config.name: config.value for config in result.configs}["retention.ms"] == str(2 * 3600 * 1000)
+        assert {config.name: config.value for config in result.configs or ()}["retention.ms"] == str(2 * 3600 * 1000)
         client.close()
 
 

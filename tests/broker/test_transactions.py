@@ -245,7 +245,9 @@ def test_a_request_before_the_markers_are_written_waits_for_them(shell: Shell) -
     shell.links.answer()
     assert [outcome.error for outcome in received] == [NONE, NONE]
     assert shell.state == "Ongoing"
-    assert shell.coordinator.describe(ID)[1].partitions == {B0}
+    described = shell.coordinator.describe(ID)[1]
+    assert described is not None
+    assert described.partitions == {B0}
 
 
 def test_waiting_requests_are_limited_in_time_and_number(shell: Shell) -> None:
@@ -275,7 +277,9 @@ def test_early_requests_are_admitted_one_after_the_other(shell: Shell) -> None:
     assert received == []
     shell.log.release()
     assert [outcome.error for outcome in received] == [NONE, NONE]
-    assert shell.coordinator.describe(ID)[1].partitions == {A0, B0}
+    described = shell.coordinator.describe(ID)[1]
+    assert described is not None
+    assert described.partitions == {A0, B0}
 
 
 @pytest.mark.parametrize("commit", [True, False])
@@ -438,6 +442,6 @@ def _write_and_read(bootstrap: str) -> list[bytes]:
         message = consumer.poll(20)
         assert message is not None, f"nothing more came after {seen}"
         assert message.error() is None, message.error()
-        seen.append(message.value())
+        seen.append(message.value() or b"")
     consumer.close()
     return seen

@@ -260,8 +260,8 @@ async def offsets(script: NewScript) -> None:
     await script.commit_in(who, metadata="m" * 4097, partition=1)
     await script.commit_in(who, partition=9)
     await script.commit_in(who, generation_id=3)
-    fields: dict[str, Any]
-    for fields in ({"member_id": "x"}, {"group_instance_id": "i"}, {}):
+    members: tuple[dict[str, Any], ...] = ({"member_id": "x"}, {"group_instance_id": "i"}, {})
+    for fields in members:
         await script.commit_in(who, generation_id=-1, group_id=f"new {len(fields)} {[*fields]}", **fields)
     await script.commit_in(who, generation_id=-1, member_id="x")
     await script.commit_in(who, generation_id=-1, group_instance_id="i")

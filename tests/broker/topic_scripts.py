@@ -284,8 +284,8 @@ async def cluster(script: Script) -> None:
 
     await ask(request(topics=[]))
     await ask(request(topics=None), *range(1, 13))
-    options: dict[str, Any]
-    for options in ({}, {"allow_auto_topic_creation": False}):
+    settings: tuple[dict[str, Any], ...] = ({}, {"allow_auto_topic_creation": False})
+    for options in settings:
         versions = range(4, 13) if options else range(13)
         await ask(request(topics=[wanted(name=name)], **options), *versions)
         await ask(request(topics=[wanted(name=name), wanted(name=name)], **options), *versions)
@@ -311,19 +311,20 @@ async def cluster(script: Script) -> None:
             await ask(what, *((8, 9, 10) if cluster_too else range(8, 13)))
 
     describe = m.DescribeClusterRequest
-    for what, versions in (
+    versions_of: tuple[tuple[m.DescribeClusterRequest, tuple[int, ...]], ...] = (
         (describe(), (0, 1)),
         (describe(include_cluster_authorized_operations=True), (0, 1)),
         (describe(endpoint_type=2), (1,)),
         (describe(endpoint_type=2, include_cluster_authorized_operations=True), (1,)),
         (describe(endpoint_type=0), (1,)),
         (describe(endpoint_type=9), (1,)),
-    ):
-        for version in versions:
-            answer = await script.quietly(what, version)
+    )
+    for described, numbers in versions_of:
+        for version in numbers:
+            answer = await script.quietly(described, version)
             answer.brokers = [(each.broker_id, each.host, each.rack) for each in answer.brokers]
             answer.cluster_id = bool(answer.cluster_id)
-            script.note(f"DescribeCluster v{version} {what!r}", answer)
+            script.note(f"DescribeCluster v{version} {described!r}", answer)
 
 
 async def groups(script: Script) -> None:
@@ -356,7 +357,7 @@ async def groups(script: Script) -> None:
     joined = await script.quietly(join, 3)
     assert joined.error_code == 0, joined
 
-    async def listed(version: int, **filters: list[str]) -> None:
+    async def listed(version: int, **filters: Any) -> None:
         answer = await script.quietly(m.ListGroupsRequest(**filters), version)
         answer.groups = [group for group in answer.groups if group.group_id.startswith(name)]
         script.note(f"ListGroups v{version} {filters}", answer)

@@ -103,12 +103,10 @@ class Client:
         result: m.ProduceResponse.PartitionProduceResponse = answer.responses[0].partition_responses[0]
         return result
 
-    async def fetch(
-        self, topic: str, offset: int, *, partition: int = 0, version: int = 12, **options: int
-    ) -> m.FetchResponse.PartitionData:
+    async def fetch(self, topic: str, offset: int, *, partition: int = 0, version: int = 12, **options: int) -> Any:
+        """The partition of the response (FetchResponse.PartitionData); its records are there unless it has an error."""
         answer = await self.ask(fetch_request(topic, offset, partition=partition, **options), version)
-        result: m.FetchResponse.PartitionData = answer.responses[0].partitions[0]
-        return result
+        return answer.responses[0].partitions[0]
 
 
 def batch(*values: bytes, key: bytes | None = b"k", **options: Any) -> bytearray:

@@ -59,6 +59,9 @@ class VirtualTime:
     def monotonic_ms(self) -> int:
         return self._ms
 
+    def monotonic_ns(self) -> int:
+        return self._ms * 1_000_000
+
     def at(self, deadline_ms: int, callback: Callable[[], None]) -> VirtualTimer:
         timer = VirtualTimer(callback)
         heapq.heappush(self._queue, (deadline_ms, next(self._count), timer))
@@ -169,7 +172,7 @@ class MemoryLog:
                 kept.append(batch)
             elif found:
                 header = headers[at]
-                producer = {"producer_id": header.producer_id, "producer_epoch": header.producer_epoch}
+                producer: dict[str, Any] = {"producer_id": header.producer_id, "producer_epoch": header.producer_epoch}
                 kept.append(
                     bytes(
                         build(found, base_offset=header.base_offset, **producer, transactional=header.is_transactional)
@@ -286,7 +289,7 @@ class Slot:
 class Harness:
     """One coordinator with its dependencies."""
 
-    def __init__(self, **settings: int) -> None:
+    def __init__(self, **settings: Any) -> None:
         self.time = VirtualTime()
         self.log = MemoryLog()
         self.transactions = MemoryTransactions(self.log)

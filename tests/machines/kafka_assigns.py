@@ -57,7 +57,7 @@ def ask(questions: Sequence[Question]) -> list[dict[str, str]]:
     command = java_command(RELEASE, program, [], [*QUICK_START, *QUIET])
     lines = "".join(f"{question.line()}\n" for question in questions)
     answers = run_java(command, stdin=lines, timeout_s=TIMEOUT_S).stdout.splitlines()
-    return [dict(tuple(word.split("/", 1)) for word in answer.split(" ")) for answer in answers]
+    return [dict(word.split("/", 1) for word in answer.split(" ")) for answer in answers]
 
 
 def _number(topic: bytes) -> str:

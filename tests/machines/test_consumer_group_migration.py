@@ -114,7 +114,8 @@ def world_with(policy: str = "bidirectional", **topics: int) -> Harness:
 
 
 def owners(classic: list[ClassicClient], *modern: Client) -> list[tuple[str, int]]:
-    return sorted([part for each in [*classic, *modern] for part in each.owned])
+    members: tuple[ClassicClient | Client, ...] = (*classic, *modern)
+    return sorted([part for each in members for part in each.owned])
 
 
 def test_a_consumer_protocol_member_converts_the_group_and_shares_with_classic_members() -> None:

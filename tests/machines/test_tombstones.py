@@ -105,9 +105,9 @@ def test_tombstones_are_removed_in_the_end() -> None:
         for broker in BROKERS:
             partition.clean(broker)
             partition.fetch(broker, ALL)
-    for broker in partition.brokers.values():
-        assert [each.key for each in broker.log] == ["b"]
-        assert meaning(broker.log, ALL) == {"b": 3}
+    for replica in partition.brokers.values():
+        assert [each.key for each in replica.log] == ["b"]
+        assert meaning(replica.log, ALL) == {"b": 3}
 
 
 class AsKafka(PartitionMachine):

@@ -22,7 +22,7 @@ A1: TopicPartition = ("a", 1)
 B0: TopicPartition = ("b", 0)
 START_MS = 1_700_000_000_000
 
-LEGAL = {
+LEGAL: dict[Status | None, set[Status | None]] = {
     None: {Status.EMPTY, None},
     Status.EMPTY: {Status.EMPTY, Status.ONGOING, Status.PREPARE_ABORT, None},
     Status.ONGOING: {Status.ONGOING, Status.PREPARE_COMMIT, Status.PREPARE_ABORT},

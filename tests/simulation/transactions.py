@@ -118,7 +118,13 @@ class TransactionalProducer(Client):
                 crashes = True
             if crashes:
                 # After a request to end the transaction, a zombie could begin another transaction of the same name.
-                if self.random.random() < 0.5 and instance.added and not ends and not instance.doubtful:
+                if (
+                    self.random.random() < 0.5
+                    and instance is not None
+                    and instance.added
+                    and not ends
+                    and not instance.doubtful
+                ):
                     self._transactions.zombies += 1
                     transaction.fate = Fate.UNKNOWN
                     zombies.append(instance)

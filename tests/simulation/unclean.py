@@ -63,9 +63,9 @@ class UncleanMonitor(CompactionMonitor):
                     offsets = known.written[batch.first, batch.epoch].content
                     known.excused |= {(broker_id, batch, each) for each in offsets if each not in copy.present}
         before, known.committed = known.committed, Committed()
-        for batch in before.batches:
-            if batch.last < end:
-                known.committed.take(batch)
+        for committed in before.batches:
+            if committed.last < end:
+                known.committed.take(committed)
         known.dropped = {each for each in known.dropped if each < end}
         known.passes = [Pass(min(each.cleaned_to, end), each.began_s) for each in known.passes]
         self.true_high_watermark[partition] = min(self.true_high_watermark[partition], end)

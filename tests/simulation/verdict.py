@@ -65,7 +65,7 @@ class TransactionHistory:
         assert offset in possible, f"G1: group {group} has the offset {offset}, it can only be one of {possible}"
 
 
-def batches(data: bytes) -> Iterable[int]:
+def batches(data: bytes | bytearray) -> Iterable[int]:
     """Where the whole batches in `data` begin."""
     place = 0
     while place + 12 <= len(data):

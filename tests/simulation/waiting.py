@@ -118,7 +118,7 @@ class WaitMonitor:
 
 def _readable(wait: DelayedFetch, replica: Replica) -> str | None:
     """The records that could answer a waiting fetch."""
-    reading = wait._reading
+    reading: Any = wait._reading
     if wait._call.closed:
         return None
     for wanted, _, _ in reading.results:

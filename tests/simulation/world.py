@@ -96,7 +96,9 @@ class Simulation:
         self.transactions = TransactionHistory() if (drawn if transactions is None else transactions) else None
         self.random = random = Random(seed)
         self.result = Result(seed)
-        self.loop = SimulatedLoop(Random(random.getrandbits(64)), disorder=random.choice((0.0, 0.1, 0.5)))
+        self.loop = SimulatedLoop(  # type: ignore[abstract]
+            Random(random.getrandbits(64)), disorder=random.choice((0.0, 0.1, 0.5))
+        )
         latency_s = random.choice((0.001, 0.005, 0.02))
         late = Random(f"late {seed}")
         self.network = LateNetwork(self.loop, Random(random.getrandbits(64)), latency_s, late)

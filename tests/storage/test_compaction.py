@@ -20,7 +20,6 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from odradek.protocol.batch import Record, build, control_batch
 from odradek.protocol.compression import Codec
 from odradek.protocol.errors import ErrorCode, KafkaError
-from odradek.storage import compaction
 from odradek.storage.compaction import Cleaned, clean
 from odradek.storage.config import LogConfig, Origin
 from odradek.storage.disk import OsDisk
@@ -171,7 +170,7 @@ class CompactedLog(RuleBasedStateMachine):
         assert self.log.producers.first_undecided_offset == undecided
         assert self.sequences_known() == before
 
-    def sequences_known(self) -> dict[int, list[tuple[int, int, int]]]:
+    def sequences_known(self) -> dict[int, list[tuple[int, ...]]]:
         """The last batch of each producer that the log remembers; without its time, which is that of the remaining
         records.
         """
@@ -427,8 +426,8 @@ def test_the_throttle_slows_a_pass_down(tmp_path: Path, monkeypatch: pytest.Monk
     request = a_pass(log, NOW_MS)
     assert request is not None
     clock = [0.0]
-    monkeypatch.setattr(compaction.time, "monotonic", lambda: clock[0])
-    monkeypatch.setattr(compaction.time, "sleep", lambda seconds: clock.__setitem__(0, clock[0] + seconds))
+    monkeypatch.setattr("odradek.storage.compaction.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("odradek.storage.compaction.time.sleep", lambda step: clock.__setitem__(0, clock[0] + step))
     cleaned = clean(OsDisk(), replace(request, bytes_per_second=1000.0))
     stats = cleaned.stats
     assert stats.bytes_read / 1000 - 0.1 <= clock[0] <= (stats.bytes_read + stats.bytes_after) / 1000 + 0.1

@@ -18,7 +18,7 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from odradek.protocol.batch import Record, build, control_batch, records
+from odradek.protocol.batch import Header, Record, build, control_batch, records
 from odradek.storage.checkpoints import LEADER_EPOCHS
 from odradek.storage.compaction import clean
 from odradek.storage.compaction_checkpoint import COMPACTION_CHECKPOINT
@@ -189,7 +189,7 @@ class Writers:
 # -- remaining batches -------------------------------------------------------------------------------------------------
 
 
-def batches_of(log: Log) -> list[object]:
+def batches_of(log: Log) -> list[tuple[Header, tuple[Record, ...]]]:
     """Every batch of a log, in its order: the whole header and all records."""
     return [
         (header, tuple(records(buffer, place)))
@@ -233,7 +233,7 @@ class Implementations:
         kafkas = self._opened(self.kafkas, now_ms)
         left = batches_of(kafkas)
         assert batches_of(ours) == left
-        self.empty += sum(not records for _, records in left)
+        self.empty += sum(not found for _, found in left)
         check_gaps(ours)
         ours.close(now_ms=now_ms)
         kafkas.close(now_ms=now_ms)
@@ -250,7 +250,7 @@ class Implementations:
             again = open_log(copy, self.config, clean=False, cleaned_to=cleaned_to, now_ms=now_ms)
             assert batches_of(again) == expected
             assert again.end_offset == end
-            last = expected[-1][0].leader_epoch if expected else -1  # type: ignore[index]
+            last = expected[-1][0].leader_epoch if expected else -1
             assert again.epochs.entries() == [each for each in epochs if each[0] <= last]
             again.close_files()
         shutil.rmtree(copy)

@@ -205,7 +205,7 @@ def test_odd_batches_are_printed_as_kafka_prints_them(tmp_path: Path, options: t
 # -- the topics of coordinators ----------------------------------------------------------------------------------------
 
 
-def versioned(message: m.OffsetCommitValue, version: int) -> bytes:
+def versioned(message: Any, version: int) -> bytes:
     return struct.pack(">h", version) + message.encode(version)
 
 
@@ -365,7 +365,7 @@ def test_the_records_of_transactions(tmp_path: Path) -> None:
 
 def use(bootstrap: str) -> None:
     """A group and transactions write the records in the broker's internal topics."""
-    settings = {"bootstrap.servers": bootstrap}
+    settings: dict[str, str | int | float | bool] = {"bootstrap.servers": bootstrap}
     admin = AdminClient(settings)
     admin.create_topics([NewTopic("orders", 1, 1)])["orders"].result(30)
     producer = Producer({**settings, "transactional.id": "t"})

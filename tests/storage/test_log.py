@@ -335,7 +335,8 @@ class TestReplication:
         assert log.end_offset == 0
 
     def test_a_control_batch_that_is_no_marker_is_refused_before_anything_is_written(self, log: Log) -> None:
-        bad = build([Record(0, NOW_MS, b"x", b"y")], producer_id=1, producer_epoch=0, transactional=True, control=True)
+        marker = [Record(0, NOW_MS, b"x", b"y")]
+        bad = bytes(build(marker, producer_id=1, producer_epoch=0, transactional=True, control=True))
         for call in (
             lambda: log.append_replicated(bad, now_ms=NOW_MS),
             lambda: append(log, bad, origin=Origin.COORDINATOR),

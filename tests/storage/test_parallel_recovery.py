@@ -11,7 +11,6 @@ from random import Random
 import pytest
 
 from odradek.protocol.errors import ErrorCode, KafkaError
-from odradek.storage import directory as directory_module
 from odradek.storage import parallel_recovery, worker
 from odradek.storage.checkpoints import CLEAN_SHUTDOWN, CLEANER_OFFSETS, RECOVERY_POINTS, encode_offsets
 from odradek.storage.config import LogConfig
@@ -233,4 +232,4 @@ def test_portions() -> None:
     assert sizes() == []
     assert sizes(90 * mib, 31 * mib, 2 * mib, mib) == [[90 * mib], [31 * mib, 2 * mib], [mib]]
     assert [len(portion) for portion in sizes(*[1] * 250)] == [100, 100, 50]
-    assert directory_module.available_cores() >= 1
+    assert worker.available_cores() >= 1

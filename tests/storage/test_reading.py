@@ -98,8 +98,8 @@ def test_nothing_is_written_even_in_a_read_only_directory(tmp_path: Path) -> Non
     log = open_log(path, SMALL)
     fill(log, 40)
     log.close(now_ms=NOW_MS)
-    for name in (*path.glob("*.index"), *path.glob("*.timeindex")):
-        name.unlink()
+    for index in (*path.glob("*.index"), *path.glob("*.timeindex")):
+        index.unlink()
     before = files(path)
     times = {name: os.stat(path / name).st_mtime_ns for name in before}
     for name in before:
@@ -195,9 +195,8 @@ def test_a_segment_that_another_one_replaces_is_read_from_the_next_offset_on(tmp
 @pytest.mark.parametrize("tail", ["cut", "zeros", "half written"])
 def test_a_torn_tail_ends_the_reading(tmp_path: Path, tail: str) -> None:
     whole, torn = bytes(batch(2)), bytearray(batch(2, base_offset=2))
-    (tmp_path / f"{0:020d}.log").write_bytes(
-        whole + {"cut": torn[:-1], "zeros": bytes(5000), "half written": torn[:70] + bytes(len(torn) - 70)}[tail]
-    )
+    tails = {"cut": bytes(torn[:-1]), "zeros": bytes(5000), "half written": bytes(torn[:70] + bytes(len(torn) - 70))}
+    (tmp_path / f"{0:020d}.log").write_bytes(whole + tails[tail])
     assert offsets(Partition(str(tmp_path))) == [0, 1]
     assert offsets(Partition(str(tmp_path)), 2) == []
 

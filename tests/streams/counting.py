@@ -117,7 +117,7 @@ def read_all(bootstrap: str, topic: str, committed: bool = True) -> list[tuple[b
                 if error is None:
                     found.append((message.key(), message.value()))
                 elif error.code() == KafkaError._PARTITION_EOF:
-                    partitions.discard(message.partition())  # type: ignore[arg-type]
+                    partitions.discard(message.partition())
     return found
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import sys
 
-from odradek.streams.group.group_protocol import MemberState, TopicPartition
+from odradek.protocol.topic_partition import TopicPartition
+from odradek.streams.group.group_protocol import MemberState
 from odradek.streams.group.membership import Assigned, GroupMember, MembershipConfig, RebalanceNeeded
 
 PARTITIONS = 4

@@ -174,7 +174,7 @@ class Writing(Processor):
         self._context = context
         self._store = context.state_store("kept")
 
-    def process(self, record: Record[Any, Any]) -> None:
+    def process(self, record: Record) -> None:
         self._store.put(record.key, record.value)
 
     def close(self) -> None:

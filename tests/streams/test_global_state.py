@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
@@ -49,7 +49,7 @@ def topic(request: pytest.FixtureRequest) -> str:
 
 def global_table(topic: str, in_memory: bool = False) -> Topology:
     builder = StreamsBuilder()
-    kind = "in_memory" if in_memory else "rocksDB"
+    kind: Literal["in_memory", "rocksDB"] = "in_memory" if in_memory else "rocksDB"
     builder.global_table(topic, Consumed(STRING, STRING), Materialized(STORE, store_type=kind))
     return builder.build()
 

@@ -54,13 +54,14 @@ def java_config(java: Java, builder: StoreBuilder | None, given: Mapping[str, st
         own.put(name, value)
     for name, value in given.items():
         defaults.put(name, value)
-    kind, lasting = {
+    kinds: dict[str | None, tuple[Any, list[Any]]] = {
         None: (java.RepartitionTopicConfig, []),
         "key-value": (java.UnwindowedUnversionedChangelogTopicConfig, []),
         "window": (java.WindowedChangelogTopicConfig, [builder and builder.retention_ms]),
         "session": (java.WindowedChangelogTopicConfig, [builder and builder.retention_ms]),
         "versioned": (java.VersionedChangelogTopicConfig, [builder and builder.history_retention_ms]),
-    }[builder and builder.kind]
+    }
+    kind, lasting = kinds[builder.kind if builder is not None else None]
     arguments = ["app-t", own, *map(java.Long, lasting)]
     (constructor,) = (
         each for each in kind.class_.getDeclaredConstructors() if each.getParameterCount() == len(arguments)

@@ -196,7 +196,7 @@ def await_empty(admin: AdminClient, group: str) -> None:
 
 def internal_topics(admin: AdminClient, application: str) -> dict[str, tuple[int, Mapping[str, str | None]]]:
     """The partitions and all configs of an application's internal topics, by name without the application's."""
-    found = {}
+    found: dict[str, tuple[int, Mapping[str, str | None]]] = {}
     for name, topic in admin.list_topics(timeout=DEADLINE_S).topics.items():
         if name.startswith(f"{application}-") and name.endswith(INTERNAL):
             (future,) = admin.describe_configs([ConfigResource(ConfigResource.Type.TOPIC, name)]).values()
@@ -229,6 +229,7 @@ def check_committed(admin: AdminClient, bootstrap: str, group: str, latest_ms: i
 def test_java_and_python_take_turns(odradek_broker_factory: BrokerFactory, tmp_path: Path) -> None:
     broker = odradek_broker_factory(BROKER)
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    orders: dict[str, tuple[type[JavaTurn | PythonTurn], ...]]
     orders = {"java-first": (JavaTurn, PythonTurn, JavaTurn), "python-first": (PythonTurn, JavaTurn, PythonTurn)}
     topics = ["lines", "left", "right", *(f"{name}-{output}" for name in orders for output in OUTPUTS)]
     counting.make_topics(broker.bootstrap, dict.fromkeys(topics, PARTITIONS))

@@ -84,6 +84,7 @@ def test_records(java: Java, kind: JoinKind, given_records: list[Piped]) -> None
     ids=["plain", "named", "kept", "both", "partitioned"],
 )
 def test_options(java: Java, kind: JoinKind, options: dict[str, Any]) -> None:
+    walk: list[tuple[str, str, str | None, int]]
     walk = [("left", "a", "x|1", 5), ("right", "x", "one", 9), ("left", "a", "y|1", 12), ("right", "y", "two", 3)]
     walk += [("left", "b", "x|9", 1), ("left", "a", None, 20)]
     written = same(joined(kind, **options), walk, stores=False)

@@ -259,8 +259,9 @@ def test_a_member_of_another_kind_is_rejected_with_a_clear_error(broker: Broker,
 
         def refused() -> bool:
             message = stranger.poll(0.2)
-            if message is not None and message.error() is not None:
-                errors.append(message.error().code())
+            error = message.error() if message is not None else None
+            if error is not None:
+                errors.append(error.code())
             return bool(errors)
 
         eventually(refused)

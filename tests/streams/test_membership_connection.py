@@ -172,7 +172,7 @@ def test_limits_of_the_broker_are_reported_clearly(
 def test_an_exception_of_the_leader_is_raised_by_its_poll(broker: BrokerProcess) -> None:
     config = MembershipConfig(bootstrap_servers=broker.bootstrap, group_id="wrong")
     wrong: list[tuple[Callable[..., object], type[Exception], str]] = [
-        (lambda members: {}[0], KeyError, "0"),
+        (lambda members: dict[int, int]()[0], KeyError, "0"),
         (lambda members: {"who": ([], b"")}, StreamsError, "names members that are not in the group: who"),
     ]
     for number, (assign, kind, text) in enumerate(wrong):

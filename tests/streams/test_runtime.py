@@ -80,7 +80,7 @@ def test_words_are_counted_over_restarts(broker: Broker, tmp_path: Path, guarant
 
 def test_records_keep_time_headers_and_empty_fields(stage: Stage) -> None:
     producer = Producer({"bootstrap.servers": stage.bootstrap})
-    sent = [
+    sent: list[tuple[bytes, bytes | None, int, list[tuple[str, str | bytes | None]] | None]] = [
         (b"k", b"v", 1_700_000_000_000, [("h", b"1"), ("h", None)]),
         (b"k", b"", 5, None),
         (b"k", None, 1_700_000_000_001, None),

@@ -168,7 +168,7 @@ def test_a_rejected_record_is_given_up(narrow: Stage, guarantee: str) -> None:
         return Response.CONTINUE
 
     narrow.write(["a", "big", "b"])
-    options = {"default.production.exception.handler": handler, "processing.guarantee": guarantee}
+    options: dict[str, Any] = {"default.production.exception.handler": handler, "processing.guarantee": guarantee}
     with narrow.running(passing(BlowSome, stage=narrow), **options):
         eventually(lambda: values(narrow) == [b"a", b"b"])
     assert [len(record.value) for record in seen] == [3_000_000]
@@ -194,9 +194,10 @@ def test_a_thread_is_replaced(stage: Stage, guarantee: str) -> None:
     # Without transactions no offset is committed before the failure, so that all records come once more: a thread
     # commits at its first turn, and then not for a minute.
     interval_ms = 60_000 if guarantee == "at_least_once" else counting.QUICK["commit.interval.ms"]
+    options: dict[str, Any] = {"processing.guarantee": guarantee, "commit.interval.ms": interval_ms}
     streams = KafkaStreams(
         passing(Once, stage=stage),
-        stage.config(**{"processing.guarantee": guarantee, "commit.interval.ms": interval_ms}),
+        stage.config(**options),
         uncaught_exception_handler=handler,
     )
     with streams:

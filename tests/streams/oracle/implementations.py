@@ -217,7 +217,7 @@ def our_topology(build: Build, config: Mapping[str, Any], *, by_hand: bool = Fal
 
     builder = StreamsBuilder()
     build(builder)
-    return builder.build(config) if config.get("topology.optimization") else builder.build()
+    return builder.build()
 
 
 def _assert_same_text(ours: str, theirs: str) -> None:

@@ -52,7 +52,7 @@ class Java:
         setattr(self, name, found)
         return found
 
-    def find(self, name: str) -> Any | None:
+    def find(self, name: str) -> Any:
         """The class of a short or a full name; None where there is none."""
         for full in (name,) if "." in name else (f"{package}.{name}" for package in PACKAGES):
             try:

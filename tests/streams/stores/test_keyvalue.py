@@ -95,7 +95,7 @@ def context(tmp_path: Path) -> Context:
 
 
 def test_a_listener_receives_the_rows_that_leave_the_cache(context: Context, persistent: bool) -> None:
-    store = builders.timestamped_key_value_store("s", STRING, LONG, persistent).with_caching().build()
+    store: Any = builders.timestamped_key_value_store("s", STRING, LONG, persistent).with_caching().build()
     store.init(context)
     notified: list[Any] = []
     assert store.set_flush_listener(lambda *change: notified.append((*change, context.timestamp, context.offset)), True)
@@ -125,7 +125,7 @@ def test_a_listener_receives_the_rows_that_leave_the_cache(context: Context, per
 
 
 def test_old_values_are_not_read_unless_needed(context: Context, persistent: bool) -> None:
-    store = builders.key_value_store("s", STRING, LONG, persistent).with_caching().build()
+    store: Any = builders.key_value_store("s", STRING, LONG, persistent).with_caching().build()
     store.init(context)
     notified: list[Any] = []
     store.set_flush_listener(lambda *change: notified.append(change), False)
@@ -138,7 +138,7 @@ def test_old_values_are_not_read_unless_needed(context: Context, persistent: boo
 
 
 def test_a_flush_may_write_to_the_store_again(context: Context) -> None:
-    store = builders.key_value_store("s", STRING, LONG, False).with_caching().build()
+    store: Any = builders.key_value_store("s", STRING, LONG, False).with_caching().build()
     store.init(context)
 
     def listener(key: Any, new: Any, old: Any, timestamp: int, headers: Any) -> None:
@@ -157,7 +157,8 @@ def test_a_flush_may_write_to_the_store_again(context: Context) -> None:
 def test_a_restored_store_equals_the_logged_store(tmp_path: Path, persistent: bool) -> None:
     builder = builders.timestamped_key_value_store("s", STRING, JSON, persistent)
     first, second = Context(tmp_path / "first"), Context(tmp_path / "second")
-    store, restored = builder.build(), builder.build()
+    store: Any = builder.build()
+    restored: Any = builder.build()
     store.init(first)
     restored.init(second)
     for number in range(100):
@@ -173,14 +174,14 @@ def test_a_restored_store_equals_the_logged_store(tmp_path: Path, persistent: bo
 
 def test_flushed_rows_are_there_after_a_restart(context: Context) -> None:
     builder = builders.timestamped_key_value_store("s", STRING, LONG).with_caching()
-    store = builder.build()
+    store: Any = builder.build()
     store.init(context)
     context.at(1)
     for number in range(20_000):
         store.put(f"{number:05}", (number, 1))
     store.flush()
     store.close()
-    again = builder.build()
+    again: Any = builder.build()
     again.init(context)
     assert again.get("19999") == (19999, 1)
     assert again.approximate_num_entries() == 20_000
@@ -190,7 +191,7 @@ def test_flushed_rows_are_there_after_a_restart(context: Context) -> None:
 
 def test_rows_show_the_store_as_it_was(context: Context, persistent: bool) -> None:
     for caching in (False, True):
-        store = builders.key_value_store(f"s{caching}", STRING, LONG, persistent).with_caching(caching).build()
+        store: Any = builders.key_value_store(f"s{caching}", STRING, LONG, persistent).with_caching(caching).build()
         store.init(context)
         context.at(1)
         for key in "abc":
@@ -212,7 +213,7 @@ def test_rows_show_the_store_as_it_was(context: Context, persistent: bool) -> No
 def test_backward_reads_are_forward_reads_backwards(work: list[Batch], persistent: bool) -> None:
     with tempfile.TemporaryDirectory(dir=IN_MEMORY) as folder:
         context = Context(Path(folder))
-        store = builders.key_value_store("s", STRING, STRING, persistent).with_caching().build()
+        store: Any = builders.key_value_store("s", STRING, STRING, persistent).with_caching().build()
         store.init(context)
         for batch in work:
             ours(store, context, [batch])
@@ -229,7 +230,8 @@ def test_backward_reads_are_forward_reads_backwards(work: list[Batch], persisten
 
 def test_errors_name_the_store(context: Context, persistent: bool) -> None:
     for caching in (False, True):
-        store = builders.key_value_store(f"counts{caching}", STRING, LONG, persistent).with_caching(caching).build()
+        builder = builders.key_value_store(f"counts{caching}", STRING, LONG, persistent)
+        store: Any = builder.with_caching(caching).build()
         with pytest.raises(InvalidStateStoreError, match="counts"):
             store.get("a")
         store.init(context)
@@ -249,8 +251,9 @@ def test_a_store_without_serdes_uses_the_applications(tmp_path: Path) -> None:
     builder = builders.key_value_store("s", None, None, persistent=False)
     with pytest.raises(StreamsError, match=r"default\.key\.serde"):
         builder.build().init(Context())
-    context = Context(None, **{"default.key.serde": STRING, "default.value.serde": LONG})
-    store = builder.build()
+    defaults: dict[str, Any] = {"default.key.serde": STRING, "default.value.serde": LONG}
+    context = Context(None, **defaults)
+    store: Any = builder.build()
     store.init(context)
     store.put("a", 1)
     assert context.logged == [(b"a", LONG.serialize(1), -1, None)]
@@ -263,15 +266,18 @@ def test_options_of_rocksdb_can_be_changed(tmp_path: Path) -> None:
         seen.append(name)
         options.set_write_buffer_size(1 << 20)
 
-    store = builders.key_value_store("s", STRING, LONG).build()
-    store.init(Context(tmp_path, **{"rocksdb.config.setter": setter}))
+    store: Any = builders.key_value_store("s", STRING, LONG).build()
+    options: dict[str, Any] = {"rocksdb.config.setter": setter}
+    store.init(Context(tmp_path, **options))
     assert seen == ["s"]
     store.close()
 
 
 def test_a_smaller_cache_evicts_of_all_stores() -> None:
     context = Context()
-    stores = [builders.key_value_store(f"s{n}", STRING, LONG, False).with_caching().build() for n in range(2)]
+    stores: list[Any] = [
+        builders.key_value_store(f"s{n}", STRING, LONG, False).with_caching().build() for n in range(2)
+    ]
     for store in stores:
         store.init(context)
         context.at(1)
@@ -306,7 +312,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=False)
     assert done.returncode == -signal.SIGKILL
-    store = builders.key_value_store("s", STRING, LONG).build()
+    store: Any = builders.key_value_store("s", STRING, LONG).build()
     store.init(Context(tmp_path))
     assert [store.get(str(number)) for number in range(1000)] == list(range(1000))
     store.close()

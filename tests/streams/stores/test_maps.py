@@ -61,6 +61,7 @@ def test_stores_return_rows_one_by_one(tmp_path: Path) -> None:
     by_segments = replace(by_segments, segment_interval_ms=ROWS // 50)
     windows: Any = by_segments.build()
     timely: Any = replace(by_segments, name="timely", in_time_order=True).build()
+    store: Any
     for store in (plain, cached, windows, timely):
         store.init(context)
         context.at(1)
