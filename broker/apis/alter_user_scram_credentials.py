@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from odradek.broker.config.client_store import ClientConfigs
-from odradek.broker.config.state.scram import Deletion, Upsertion, problems
 from odradek.broker.controller.controller import Controller
 from odradek.broker.runtime.request_tasks import RequestTasks
+from odradek.broker.security.state.scram_credentials import Deletion, Upsertion, problems
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode, KafkaError
 

@@ -14,7 +14,6 @@ from typing import Final, TypeVar
 
 from odradek.broker.config.changes import change_config, read_config
 from odradek.broker.config.state import client_quotas as quotas
-from odradek.broker.config.state import scram
 from odradek.broker.registry import znodes
 from odradek.broker.registry.interface import (
     BadArgumentsError,
@@ -23,6 +22,7 @@ from odradek.broker.registry.interface import (
     NotEmptyError,
     Registry,
 )
+from odradek.broker.security.state import scram_credentials as scram
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 log = logging.getLogger(__name__)

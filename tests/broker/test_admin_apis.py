@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odradek.broker.config.state import client_quotas as quotas
-from odradek.broker.config.state import scram
+from odradek.broker.security.state import scram_credentials as scram
 from odradek.broker.server import Broker
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode, KafkaError

@@ -7,6 +7,7 @@ classes are `ScramFormatter`, `ScramCredentialUtils` and, for the order of error
 from __future__ import annotations
 
 import base64
+import binascii
 import hashlib
 import hmac
 from collections import Counter
@@ -47,6 +48,45 @@ class Upsertion(NamedTuple):
     iterations: int
     salt: bytes
     salted_password: bytes
+
+
+class ScramCredential(NamedTuple):
+    """A stored credential."""
+
+    salt: bytes
+    stored_key: bytes
+    server_key: bytes
+    iterations: int
+
+    def encode(self) -> str:
+        """The credential as a property of a user (ScramCredentialUtils.credentialToString)."""
+        parts = zip(("salt", "stored_key", "server_key"), self[:3], strict=True)
+        encoded = ",".join(f"{name}={base64.b64encode(value).decode()}" for name, value in parts)
+        return f"{encoded},iterations={self.iterations}"
+
+    @classmethod
+    def decode(cls, text: str) -> ScramCredential:
+        """The credential of such a property. Raises CredentialError, without the text: it contains keys."""
+        parts = dict(each.partition("=")[::2] for each in text.split(",") if each)
+        if parts.keys() != {"salt", "stored_key", "server_key", "iterations"}:
+            raise CredentialError("a SCRAM credential needs salt, stored_key, server_key and iterations, and no other")
+        count = parts["iterations"]
+        if not (count.isascii() and count.isdecimal()):
+            raise CredentialError("the iterations of a SCRAM credential are not a number")
+        try:
+            keys = [_decode_base64(parts[name]) for name in ("salt", "stored_key", "server_key")]
+        except (binascii.Error, ValueError):
+            raise CredentialError("a key of a SCRAM credential is not in Base64") from None
+        return cls(*keys, iterations=int(count))
+
+
+class CredentialError(ValueError):
+    """A stored credential cannot be decoded."""
+
+
+def _decode_base64(text: str) -> bytes:
+    """Java's decoder needs no padding."""
+    return base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
 
 
 def problems(deletions: Sequence[Deletion], upsertions: Sequence[Upsertion]) -> dict[str, KafkaError]:
@@ -100,13 +140,18 @@ def text(request: Upsertion) -> str:
     """The credential in stored form. Raises KafkaError with UNKNOWN_SERVER_ERROR, as Kafka does, without a password."""
     if not request.salted_password:
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the salted password is empty")
-    algorithm = MECHANISMS[request.mechanism].hash
-    client_key = hmac.digest(request.salted_password, b"Client Key", algorithm)
-    server_key = hmac.digest(request.salted_password, b"Server Key", algorithm)
-    stored_key = hashlib.new(algorithm, client_key).digest()
-    parts = (("salt", request.salt), ("stored_key", stored_key), ("server_key", server_key))
-    encoded = ",".join(f"{name}={base64.b64encode(value).decode()}" for name, value in parts)
-    return f"{encoded},iterations={request.iterations}"
+    _, stored_key, server_key = derived_keys(request.salted_password, MECHANISMS[request.mechanism].hash)
+    return ScramCredential(request.salt, stored_key, server_key, request.iterations).encode()
+
+
+def derived_keys(salted_password: bytes, algorithm: str) -> tuple[bytes, bytes, bytes]:
+    """The client's key, which a server never stores, and the two keys of a credential: stored key and server key."""
+    client_key = hmac.digest(salted_password, b"Client Key", algorithm)
+    return (
+        client_key,
+        hashlib.new(algorithm, client_key).digest(),
+        hmac.digest(salted_password, b"Server Key", algorithm),
+    )
 
 
 def iterations(properties: Mapping[str, str]) -> list[tuple[int, int]]:
