@@ -7,8 +7,8 @@ The loaders here have only the platform's loader as their parent, so releases do
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple
 
 import jpype
 
@@ -76,6 +76,17 @@ def java_bytes(data: bytes) -> Any:
     return jpype.JArray(jpype.JByte)(data)
 
 
-def message_of(error: BaseException) -> str:
-    """The message of a Java exception, without its class."""
-    return str(getattr(error, "message", lambda: "")())
+class Outcome(NamedTuple):
+    """What a call of Java returned, or the exception that it threw: its class without the package, and its message."""
+
+    value: Any
+    error: str | None = None
+    message: str = ""
+
+
+def attempt(call: Callable[..., Any], *arguments: Any) -> Outcome:
+    """Call a method or a constructor of Java."""
+    try:
+        return Outcome(call(*arguments))
+    except jpype.JException as error:
+        return Outcome(None, str(error.getClass().getSimpleName()), str(error.getMessage()))
