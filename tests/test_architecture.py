@@ -305,6 +305,8 @@ def test_classes_have_one_responsibility() -> None:
 
 
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
+PACED = ("support", "benchmarks", "simulation")
+"""Folders of tests/ that may sleep: polls, lengths of faults and a slow disk; the pace of a load; virtual time."""
 
 
 def test_no_test_module_imports_another() -> None:
@@ -320,6 +322,19 @@ def test_no_test_module_imports_another() -> None:
             else:
                 continue
             wrong += [f"{path.relative_to(ROOT)}:{node.lineno} {name}" for name in names & modules]
+    assert not wrong
+
+
+def test_tests_wait_for_conditions_and_do_not_sleep() -> None:
+    """`asyncio.sleep(0)` gives the loop a turn and is no pause."""
+    wrong = []
+    for path in TESTS:
+        if any(path.is_relative_to(ROOT / "tests" / folder) for folder in PACED):
+            continue
+        for node in ast.walk(tree_of(path)):
+            is_sleep = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "sleep"
+            if is_sleep and ast.unparse(node.args[0]) != "0":
+                wrong.append(f"{path.relative_to(ROOT)}:{node.lineno}")
     assert not wrong
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from tests.cluster.checker import History, Value
+from tests.support.checker import History, Value
 
 ONCE = "once"  # the idempotent producer
 TWICE = "twice"

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from odradek.broker.runtime.open_files import RECOMMENDED
-from tests.cluster.checker import History, Value
 from tests.compose_check import campaign, verdict
 from tests.compose_check.verdict import CheckError
+from tests.support.checker import History, Value
 
 Logs = list[dict[int, Value]]
 BROKERS = ["broker-1", "broker-2"]

@@ -4,7 +4,7 @@ Kafka's read guarantees.
 Three brokers, a topic of three partitions in three copies, min.insync.replicas 2, three producers (two idempotent, one
 of them with one request at a time), a reader. A campaign runs every fault on every role over Odradek's own registry,
 and those that end a session over Apache ZooKeeper, in the order that a seed gives; it ends with the verdict of
-`tests.cluster.checker` and with every copy of a partition the same, byte for byte.
+`tests.support.checker` and with every copy of a partition the same, byte for byte.
 
     ODRADEK_SEED=7            another order and other victims
     ODRADEK_SOAK_ROUNDS=10    every fault that often, over both; the registry is gone for a minute at a time
@@ -12,11 +12,9 @@ and those that end a session over Apache ZooKeeper, in the order that a seed giv
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Sequence
 from functools import partial
-from itertools import product
 from pathlib import Path
 from typing import Final
 
@@ -27,28 +25,21 @@ from confluent_kafka.cimpl import NewTopic
 from odradek.cluster_process import ClusterProcess
 from odradek.protocol.batch import headers
 from odradek.pytest_plugin import ClusterFactory
-from tests.cluster.checker import Sessions, report
-from tests.cluster.nemesis import (
+from tests.registry.zookeeper_server import ZooKeeperServer
+from tests.support.checker import Sessions, report
+from tests.support.cluster_nemesis import (
     BROKER_FAULTS,
-    CUT_REGISTRY,
-    ISOLATE,
-    KILL,
+    LEADER,
     LEADERS_RETURN,
-    REGISTRY_FAULTS,
-    ROLES,
-    SESSION_FAULTS,
-    Nemesis,
+    METADATA_STORE,
+    ClusterNemesis,
     OwnRegistry,
     RegistryHandle,
 )
-from tests.cluster.workload import CARELESS, DEADLINE_S, Workload
-from tests.registry.zookeeper_server import ZooKeeperServer
 from tests.support.eventually import eventually
+from tests.support.nemesis import CUT_REGISTRY, ISOLATE, KILL, ROUNDS, SEED, SESSION_FAULTS, Fault, in_order, torment
+from tests.support.workload import CARELESS, DEADLINE_S, Workload
 
-SEED: Final = int(os.environ.get("ODRADEK_SEED", "1"))
-ROUNDS: Final = int(os.environ.get("ODRADEK_SOAK_ROUNDS", "0"))
-GONE_S: Final = 60.0 if ROUNDS else 10.0
-"""How long the registry is away; a session lasts 3 seconds."""
 TOPIC: Final = "orders"
 PARTITIONS: Final = 3
 REPLICAS: Final = 3
@@ -113,19 +104,13 @@ def conclude(cluster: ClusterProcess, workload: Workload) -> None:
     await_same_copies(cluster)
 
 
-def torment(cluster: ClusterProcess, registry: RegistryHandle, broker_faults: Sequence[str]) -> None:
-    """Each fault on every role and those of the registry, in the order of the seed."""
+def campaign(cluster: ClusterProcess, registry: RegistryHandle, kinds: Sequence[str] = BROKER_FAULTS) -> None:
+    """Each of these faults on every role and those of the registry, in the order of the seed, and the verdict."""
     chance = random.Random(SEED)
-    faults = [*product(broker_faults, ROLES), *((fault, None) for fault in REGISTRY_FAULTS)] * max(1, ROUNDS)
-    chance.shuffle(faults)
     with Workload(cluster.bootstrap_servers, TOPIC, PARTITIONS) as workload:
-        nemesis = Nemesis(cluster, registry, workload, TOPIC, chance)
-        workload.await_progress()
-        for fault, role in faults:
-            if role is None:
-                nemesis.strike_registry(fault, GONE_S)
-            else:
-                nemesis.strike_broker(fault, role)
+        nemesis = ClusterNemesis(cluster, registry, workload, TOPIC, chance)
+        chosen = [each for each in nemesis.faults if each.target == METADATA_STORE or each.kind in kinds]
+        torment(nemesis, in_order(chosen, chance), workload.await_progress)
         conclude(cluster, workload)
 
 
@@ -134,9 +119,8 @@ def test_a_dead_leader_loses_no_acknowledged_record(odradek_cluster: ClusterFact
     cluster = odradek_cluster(3, LEADERS_RETURN, min_insync_replicas=2)
     make_topic(cluster)
     with Workload(cluster.bootstrap_servers, TOPIC, PARTITIONS) as workload:
-        nemesis = Nemesis(cluster, OwnRegistry(cluster), workload, TOPIC, random.Random(SEED))
-        workload.await_progress()
-        nemesis.strike_broker(fault, "leader")
+        nemesis = ClusterNemesis(cluster, OwnRegistry(cluster), workload, TOPIC, random.Random(SEED))
+        torment(nemesis, [Fault(fault, LEADER)], workload.await_progress)
         conclude(cluster, workload)
 
 
@@ -144,9 +128,8 @@ def test_the_checker_finds_the_records_that_acks_1_loses(odradek_cluster: Cluste
     cluster = odradek_cluster(3, LEADERS_RETURN, min_insync_replicas=2)
     make_topic(cluster)
     with Workload(cluster.bootstrap_servers, TOPIC, PARTITIONS, CARELESS) as workload:
-        nemesis = Nemesis(cluster, OwnRegistry(cluster), workload, TOPIC, random.Random(SEED))
-        workload.await_progress()
-        nemesis.strike_broker(ISOLATE, "leader")
+        nemesis = ClusterNemesis(cluster, OwnRegistry(cluster), workload, TOPIC, random.Random(SEED))
+        torment(nemesis, [Fault(ISOLATE, LEADER)], workload.await_progress)
         final = workload.finish()
     assert {each.kind for each in workload.history.anomalies(final)} >= {"lost-write"}
     await_same_copies(cluster)
@@ -156,7 +139,7 @@ def test_the_checker_finds_the_records_that_acks_1_loses(odradek_cluster: Cluste
 def test_no_record_is_lost_over_odradeks_registry(odradek_cluster: ClusterFactory) -> None:
     cluster = odradek_cluster(3, LEADERS_RETURN, min_insync_replicas=2)
     make_topic(cluster)
-    torment(cluster, OwnRegistry(cluster), BROKER_FAULTS)
+    campaign(cluster, OwnRegistry(cluster))
 
 
 @pytest.mark.slow
@@ -167,6 +150,6 @@ def test_no_record_is_lost_over_apache_zookeeper(odradek_cluster: ClusterFactory
     try:
         cluster = odradek_cluster(3, LEADERS_RETURN, min_insync_replicas=2, zookeeper=zookeeper.connect)
         make_topic(cluster)
-        torment(cluster, zookeeper, BROKER_FAULTS if ROUNDS else SESSION_FAULTS)
+        campaign(cluster, zookeeper, BROKER_FAULTS if ROUNDS else SESSION_FAULTS)
     finally:
         zookeeper.stop()

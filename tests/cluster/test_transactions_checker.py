@@ -9,10 +9,10 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from tests.cluster.transactions_checker import Operation, Outcome, Poll, Send, anomalies, circles, report
-from tests.cluster.transactions_model import FAULTS, good_history
-from tests.cluster.transactions_offsets import NONE, Commit, Fetched, offset_anomalies
-from tests.cluster.transactions_offsets_model import OFFSET_FAULTS, OffsetHistory, good_offsets, planted
+from tests.support.transactions.checker import Operation, Outcome, Poll, Send, anomalies, circles, report
+from tests.support.transactions.model import FAULTS, good_history
+from tests.support.transactions.offsets import NONE, Commit, Fetched, offset_anomalies
+from tests.support.transactions.offsets_model import OFFSET_FAULTS, OffsetHistory, good_offsets, planted
 
 histories = st.builds(good_history, st.integers(0, 2**32), st.integers(0, 60))
 offset_histories = st.builds(good_offsets, st.integers(0, 2**32), st.integers(0, 40))

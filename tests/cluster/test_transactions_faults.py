@@ -1,4 +1,4 @@
-"""Transactions under faults, black box: real processes, real clients, and the verdict of `transactions_checker`.
+"""Transactions under faults, black box: real processes, real clients, and the verdict of a checker.
 
 One broker is killed and paused, with a slow disk and a clock that jumps; then leaders and coordinators of three are
 killed, paused, cut off and moved, one fault after the other, in an order that a seed gives. Apache Kafka 3.9.2 is
@@ -11,13 +11,10 @@ compacts the table in the meantime.
 
 from __future__ import annotations
 
-import os
 import random
-import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
-from itertools import product
 from pathlib import Path
 from typing import Final
 
@@ -27,25 +24,22 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from odradek.pytest_plugin import BrokerFactory, ClusterFactory
-from tests.cluster.transactions_checker import report
-from tests.cluster.transactions_chronicle import TABLE, TOPICS
-from tests.cluster.transactions_disturbance import CLOCK_STEP, SLOW_DISK, disturbable, disturbed
-from tests.cluster.transactions_nemesis import (
+from tests.jvm.kafka import running_kafka
+from tests.support.disturbance import CLOCK_STEP, SLOW_DISK, disturbable, disturbed
+from tests.support.nemesis import KILL, ROUNDS, SEED, SESSION_FAULTS, Fault, Nemesis, in_order, torment
+from tests.support.one_broker_nemesis import BROKER, OneBrokerNemesis
+from tests.support.transactions.checker import report
+from tests.support.transactions.chronicle import TABLE, TOPICS
+from tests.support.transactions.nemesis import (
     DISTURBANCES,
-    DISTURBED_S,
-    FAULTS,
     MOVE_LEADER,
     REASSIGN,
     ROLES,
-    SESSION_FAULTS,
     SHORT_FAULTS,
     TransactionsNemesis,
 )
-from tests.cluster.transactions_workload import DEADLINE_S, TransactionsWorkload
-from tests.jvm.kafka import running_kafka
+from tests.support.transactions.workload import DEADLINE_S, TransactionsWorkload
 
-SEED: Final = os.environ.get("ODRADEK_SEED", "1")
-ROUNDS: Final = int(os.environ.get("ODRADEK_SOAK_ROUNDS", "0"))
 CLIENTS: Final = 3
 PROGRESS: Final = 5 if ROUNDS else 3
 """Transactions of each client between two faults."""
@@ -63,22 +57,14 @@ def make_topics(bootstrap_servers: str, copies: int) -> None:
         made.result(DEADLINE_S)
 
 
-def torment(bootstrap_servers: str, faults: Sequence[Callable[[], None]]) -> None:
-    """One fault after the other, and clients that go on after each; then the verdict."""
-    with TransactionsWorkload(bootstrap_servers, CLIENTS, SEED) as workload:
-        workload.await_progress(PROGRESS)
-        for fault in faults:
-            fault()
-            workload.await_progress(PROGRESS)
+def campaign(bootstrap_servers: str, nemesis: Nemesis, faults: Sequence[Fault]) -> None:
+    """These faults in the order of the seed, clients that go on after each, and the verdict."""
+    with TransactionsWorkload(bootstrap_servers, CLIENTS, str(SEED)) as workload:
+        chosen = in_order(faults, random.Random(str(SEED)))
+        torment(nemesis, chosen, partial(workload.await_progress, PROGRESS))
         found = workload.finish()
     print(workload.summary(), flush=True)
     assert not found, report(found)
-
-
-def in_order(faults: Sequence[Callable[[], None]]) -> list[Callable[[], None]]:
-    chosen = list(faults) * max(1, ROUNDS)
-    random.Random(SEED).shuffle(chosen)
-    return chosen
 
 
 def test_one_broker_that_is_killed_and_paused(
@@ -87,42 +73,16 @@ def test_one_broker_that_is_killed_and_paused(
     disturbable(monkeypatch)
     broker = odradek_broker_factory({"offsets.topic.num.partitions": "4", "transaction.state.log.num.partitions": "4"})
     make_topics(broker.bootstrap, 1)
-
-    def kill() -> None:
-        broker.kill()
-        broker.start()
-
-    def pause() -> None:
-        broker.pause()
-        time.sleep(PAUSED_S)  # the length of the fault; no condition is awaited
-        broker.resume()
-
-    def slow_down() -> None:
-        with disturbed(broker, SLOW_DISK, SLOW_MS):
-            time.sleep(DISTURBED_S)  # the length of the fault; no condition is awaited
-
-    def step_clock() -> None:
-        with disturbed(broker, CLOCK_STEP, STEP_MS):
-            time.sleep(DISTURBED_S)
-
-    torment(broker.bootstrap, in_order([kill, pause, kill, slow_down, step_clock]))
+    nemesis = OneBrokerNemesis(broker, PAUSED_S, broker)
+    campaign(broker.bootstrap, nemesis, [*nemesis.faults, Fault(KILL, BROKER)])
 
 
 @pytest.mark.jvm
 def test_apache_kafka_that_is_killed_and_paused(tmp_path: Path) -> None:
     with running_kafka(tmp_path / "kafka", {"log.cleaner.backoff.ms": "200"}) as broker:
         make_topics(broker.bootstrap, 1)
-
-        def kill() -> None:
-            broker.kill()
-            broker.start()
-
-        def pause() -> None:
-            os.kill(broker.pid, signal.SIGSTOP)
-            time.sleep(PAUSED_S / 2)  # its session lasts 2 s
-            os.kill(broker.pid, signal.SIGCONT)
-
-        torment(broker.bootstrap, in_order([kill, pause]))
+        nemesis = OneBrokerNemesis(broker, PAUSED_S / 2)  # its session lasts 2 s
+        campaign(broker.bootstrap, nemesis, nemesis.faults)
 
 
 def test_three_brokers_with_faults_on_leaders_and_coordinators(
@@ -135,24 +95,24 @@ def test_three_brokers_with_faults_on_leaders_and_coordinators(
         min_insync_replicas=2,
     )
     make_topics(cluster.bootstrap_servers, 3)
-    nemesis = TransactionsNemesis(cluster, random.Random(SEED))
-    torment(cluster.bootstrap_servers, campaign(nemesis) if ROUNDS else one_of_each(nemesis))
+    nemesis = TransactionsNemesis(cluster, random.Random(str(SEED)))
+    campaign(cluster.bootstrap_servers, nemesis, every_fault(nemesis) if ROUNDS else one_of_each())
 
 
-def one_of_each(nemesis: TransactionsNemesis) -> list[Callable[[], None]]:
+def one_of_each() -> list[Fault]:
     """A fault of every kind, on a role each."""
-    chance = random.Random(SEED)
+    chance = random.Random(str(SEED))
     kinds = (SESSION_FAULTS, (*SHORT_FAULTS, MOVE_LEADER), (REASSIGN,), DISTURBANCES)
-    return in_order([partial(nemesis.strike, chance.choice(kind), chance.choice(ROLES)) for kind in kinds])
+    return [Fault(chance.choice(kind), chance.choice(ROLES)) for kind in kinds]
 
 
-def campaign(nemesis: TransactionsNemesis) -> list[Callable[[], None]]:
-    chance = random.Random(SEED)
-    faults: list[Callable[[], None]] = []
-    for fault, role in product(FAULTS, ROLES):
-        together = fault not in DISTURBANCES and chance.random() < TOGETHER_CHANCE
-        faults.append(partial(nemesis.strike_two if together else nemesis.strike, fault, role))
-    return in_order(faults)
+def every_fault(nemesis: Nemesis) -> list[Fault]:
+    """Some of them while a disk is slow or a clock wrong."""
+    chance = random.Random(str(SEED))
+    return [
+        each._replace(disturbed=each.kind not in DISTURBANCES and chance.random() < TOGETHER_CHANCE)
+        for each in nemesis.faults
+    ]
 
 
 def test_a_slow_disk_and_a_wrong_clock_affect_a_broker(

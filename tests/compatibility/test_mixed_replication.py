@@ -22,13 +22,13 @@ from kazoo.client import KazooClient
 from odradek.broker.registry import znodes
 from odradek.broker_process import BrokerProcess
 from odradek.ports import free_port
-from tests.cluster.checker import report
-from tests.cluster.workload import PRODUCERS, Workload
 from tests.compatibility.registry_nodes import DEADLINE_S, await_node
 from tests.jvm.kafka import Kafka
 from tests.jvm.tools import run_tool
 from tests.registry.zookeeper_server import ZooKeeperServer
+from tests.support.checker import report
 from tests.support.eventually import eventually
+from tests.support.workload import PRODUCERS, Workload
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow]
 

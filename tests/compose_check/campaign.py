@@ -27,8 +27,6 @@ from confluent_kafka.cimpl import NewTopic
 
 from odradek import cluster_status
 from odradek.spark_jobs.pipeline import made_up_lines
-from tests.cluster.checker import Log
-from tests.cluster.workload import PRODUCERS, Workload
 from tests.compose_check import verdict
 from tests.compose_check.engine import (
     BUILD_TIMEOUT_S,
@@ -43,7 +41,9 @@ from tests.compose_check.verdict import CheckError, require
 from tests.jvm.cache import FetchError
 from tests.jvm.process import ToolError
 from tests.jvm.tools import run_tool
+from tests.support.checker import Log
 from tests.support.eventually import eventually
+from tests.support.workload import PRODUCERS, Workload
 
 BROKERS: Final = {1: "broker-1", 2: "broker-2", 3: "broker-3"}
 PORTS: Final = (9092, 9093, 9094)

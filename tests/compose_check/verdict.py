@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from odradek.broker.runtime.open_files import RECOMMENDED
-from tests.cluster.checker import History, Log, report
+from tests.support.checker import History, Log, report
 
 LEAST_ACKNOWLEDGED: Final = 1_000
 """Of the whole load: fewer records would show little of a fault that lasts for seconds."""

@@ -31,7 +31,6 @@ from odradek.spark_jobs import (
 )
 from odradek.spark_jobs.command import offsets_json, parse_offsets
 from odradek.spark_jobs.errors import DIFFERENCES, DONE
-from tests.cluster.transactions_moves import elect_preferred, reassign
 from tests.spark_jobs import (
     archive_job,
     dedup_sink_job,
@@ -44,6 +43,7 @@ from tests.spark_jobs import (
 from tests.spark_jobs import event_oracles as oracle
 from tests.spark_jobs.copies import Record
 from tests.spark_jobs.whole_input import LATE_MS, PARTITIONS, Plan
+from tests.support.partition_moves import elect_preferred, reassign
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

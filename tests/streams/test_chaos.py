@@ -7,8 +7,8 @@ harm.
 
 from __future__ import annotations
 
-import os
 import random
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -16,24 +16,31 @@ import pytest
 
 from odradek.pytest_plugin import BrokerFactory, ClusterFactory
 from tests.streams import counting
-from tests.streams.apps.storm import AT_LEAST_ONCE, BROKER, EXACTLY_ONCE_V2, PARTITIONS, Storm
+from tests.streams.apps.storm import (
+    AT_LEAST_ONCE,
+    BROKER,
+    EXACTLY_ONCE_V2,
+    KILL_BROKER,
+    KILL_ONE,
+    KILL_ONE_FOR_LONG,
+    PARTITIONS,
+    PAUSE_ONE,
+    Storm,
+)
 from tests.streams.counting import COUNTS, WORDS
+from tests.support.nemesis import ROUNDS, SEED, Fault, in_order
 
-SEED: Final = int(os.environ.get("ODRADEK_SEED", "1"))
-ROUNDS: Final = int(os.environ.get("ODRADEK_SOAK_ROUNDS", "0"))
 FAULTS: Final = {
-    EXACTLY_ONCE_V2: ["kill an instance for long", "kill a broker", "pause an instance"],
-    AT_LEAST_ONCE: ["kill an instance", "kill a broker"],
+    EXACTLY_ONCE_V2: [KILL_ONE_FOR_LONG, KILL_BROKER, PAUSE_ONE],
+    AT_LEAST_ONCE: [KILL_ONE, KILL_BROKER],
 }
 """Faults for which there is time in the suite."""
 TOPICS: Final = {WORDS: PARTITIONS, COUNTS: PARTITIONS}
 
 
-def rage(storm: Storm, chance: random.Random, faults: list[str]) -> None:
-    """Each fault so often, in the order of the seed, and the verdict."""
-    drawn = storm.faults * ROUNDS or faults
-    chance.shuffle(drawn)
-    for fault in drawn:
+def campaign(storm: Storm, chance: random.Random, faults: Sequence[Fault]) -> None:
+    """Each fault so often, in the order of the seed, and the verdict; the storm itself awaits most recoveries."""
+    for fault in in_order(storm.faults if ROUNDS else faults, chance):
         storm.strike(fault)
     storm.conclude()
 
@@ -52,7 +59,7 @@ def test_kills_of_instances_and_of_the_broker(
         broker.start()
 
     with Storm(broker.bootstrap, tmp_path, chance, guarantee, kill_broker) as storm:
-        rage(storm, chance, FAULTS[guarantee])
+        campaign(storm, chance, FAULTS[guarantee])
 
 
 @pytest.mark.slow
@@ -71,4 +78,4 @@ def test_kills_of_leaders(odradek_cluster: ClusterFactory, tmp_path: Path) -> No
         cluster.restart(leader)
 
     with Storm(cluster.bootstrap_servers, tmp_path, chance, kill_broker=kill_leader) as storm:
-        rage(storm, chance, ["kill a broker"])
+        campaign(storm, chance, [KILL_BROKER])

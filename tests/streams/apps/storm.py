@@ -1,7 +1,7 @@
 """Word counts of two instances under load, and faults that hit them at moments that a seed decides.
 
     with Storm(bootstrap, folder, chance, guarantee=EXACTLY_ONCE_V2) as storm:
-        storm.strike("kill an instance")
+        storm.strike(KILL_ONE)
         storm.conclude()
 
 A feeder writes words all the time, a follower reads the committed counts. After a fault the storm waits until the
@@ -21,7 +21,7 @@ import sys
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
@@ -33,6 +33,7 @@ from odradek.streams.config import AT_LEAST_ONCE, EXACTLY_ONCE_V2
 from tests.jvm.process import BackgroundProcess
 from tests.streams import counting
 from tests.streams.counting import COUNTS, QUICK, STORE, WORDS
+from tests.support.nemesis import KILL, PAUSE, Fault
 
 PARTITIONS: Final = 3
 SESSION_S: Final = 2.0
@@ -43,6 +44,12 @@ BURST: Final = 20
 PAUSE_S: Final = 0.05
 APPLICATION: Final = "storm"
 CHANGELOG: Final = f"{APPLICATION}-{STORE}-changelog"
+KILL_ONE: Final = Fault(KILL, "an instance")
+KILL_ONE_FOR_LONG: Final = Fault(KILL, "an instance for long")
+KILL_BOTH: Final = Fault(KILL, "both")
+PAUSE_ONE: Final = Fault(PAUSE, "an instance")
+STOP_ONE: Final = Fault("stop", "an instance")
+KILL_BROKER: Final = Fault(KILL, "a broker")
 VOCABULARY: Final = [f"word{number}" for number in range(30)]
 SETTINGS: Final[dict[str, Any]] = {
     **QUICK,
@@ -233,46 +240,49 @@ class Storm:
             self.follower.close()
 
     @property
-    def faults(self) -> list[str]:
+    def faults(self) -> Sequence[Fault]:
         """The available faults."""
-        found = ["kill an instance", "kill an instance for long", "kill both", "stop an instance"]
+        found = [KILL_ONE, KILL_ONE_FOR_LONG, KILL_BOTH, STOP_ONE]
         if self._exactly_once:
-            found.append("pause an instance")  # with at least once, unsent records are sent when it wakes up
-        return [*found, "kill a broker"] if self._kill_broker else found
+            found.append(PAUSE_ONE)  # with at least once, unsent records are sent when it wakes up
+        return [*found, KILL_BROKER] if self._kill_broker else found
 
-    def strike(self, fault: str) -> None:
+    def strike(self, fault: Fault) -> None:
         """One fault, and the recovery from it."""
         one = self._chance.choice(self.instances)
         began = time.monotonic()
         self._some_records()
-        if fault == "kill an instance":
+        self._cause(fault, one)
+        if self._chance.random() < 0.7:  # otherwise the next fault overlaps with the recovery from this one
+            self.await_progress(str(fault))
+        print(f"{fault} ({one.folder.name}): {time.monotonic() - began:.1f} s", flush=True)
+
+    def _cause(self, fault: Fault, one: Instance) -> None:
+        if fault == KILL_ONE:
             one.kill()
             one.start()
-        elif fault == "kill an instance for long":
+        elif fault == KILL_ONE_FOR_LONG:
             one.kill()
             self._while_away()
             one.start()
-        elif fault == "kill both":
+        elif fault == KILL_BOTH:
             for instance in self.instances:
                 instance.kill()
             for instance in self.instances:
                 instance.start()
-        elif fault == "pause an instance":
+        elif fault == PAUSE_ONE:
             one.pause()
             self._while_away()
             one.resume()
-        elif fault == "stop an instance":
+        elif fault == STOP_ONE:
             one.stop()
             self._some_records()
             one.start()
-        elif fault == "kill a broker":
+        elif fault == KILL_BROKER:
             assert self._kill_broker is not None, "no broker was given"
             self._kill_broker()
         else:
             raise ValueError(fault)
-        if self._chance.random() < 0.7:  # otherwise the next fault overlaps with the recovery from this one
-            self.await_progress(fault)
-        print(f"{fault} ({one.folder.name}): {time.monotonic() - began:.1f} s", flush=True)
 
     def _some_records(self) -> None:
         """Until a moment that is drawn, by the count of records; not for long where no records come."""

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
-from tests.cluster.checker import Assignment, History, Log, Value
+from tests.support.checker import Assignment, History, Log, Value
 
 DEADLINE_S: Final = 60.0
 PACE_S: Final = 0.03

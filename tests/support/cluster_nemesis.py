@@ -8,7 +8,8 @@ served everywhere. So no fault is vacuous, and availability is asserted along wi
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from itertools import product
 from typing import Final, Protocol
 
 from kazoo.exceptions import KazooException
@@ -16,16 +17,18 @@ from kazoo.handlers.threading import KazooTimeoutError
 
 from odradek.broker.registry import znodes
 from odradek.cluster_process import REGISTRY, ClusterProcess
-from tests.cluster.workload import Workload
+from tests.support.broker_faults import BrokerFaults
 from tests.support.eventually import eventually
+from tests.support.nemesis import BOUNCE, CUT, CUT_ONE_WAY, KILL, PAUSE, ROUNDS, SESSION_FAULTS, Fault
+from tests.support.workload import Workload
 
-ROLES: Final = ("leader", "follower", "controller")
-KILL, BOUNCE, PAUSE, ISOLATE = "kill", "bounce", "pause", "isolate"
-CUT, CUT_ONE_WAY, CUT_REGISTRY = "cut", "cut one way", "cut registry"
-SESSION_FAULTS: Final = (KILL, PAUSE, ISOLATE, CUT_REGISTRY)
-"""Those that end the session of a broker."""
+LEADER, FOLLOWER, CONTROLLER = "leader", "follower", "controller"
+ROLES: Final = (LEADER, FOLLOWER, CONTROLLER)
+METADATA_STORE: Final = "registry"
 BROKER_FAULTS: Final = (*SESSION_FAULTS, BOUNCE, CUT, CUT_ONE_WAY)
 REGISTRY_FAULTS: Final = (KILL, BOUNCE, PAUSE)
+GONE_S: Final = 60.0 if ROUNDS else 10.0
+"""How long the metadata store is away; a session lasts 3 seconds."""
 LEADERS_RETURN: Final = {"leader.imbalance.check.interval.seconds": "1"}
 """A property of a cluster for a nemesis: the preferred leaders lead again as soon as that is possible."""
 
@@ -61,7 +64,7 @@ class OwnRegistry:
         self._cluster.resume(REGISTRY)
 
 
-class Nemesis:
+class ClusterNemesis:
     """Faults on `cluster` while `workload` runs on all partitions of `topic`, which all brokers have."""
 
     def __init__(
@@ -73,31 +76,35 @@ class Nemesis:
         self._topic = topic
         self._chance = chance
         self._all = set(cluster.brokers)
+        self._broker_faults = BrokerFaults(cluster, self._await_without)
         self._preferred = [cluster.leader_of(topic, partition) for partition in self._partitions]
 
     @property
     def _partitions(self) -> range:
         return self._workload.history.partitions
 
-    def strike_broker(self, fault: str, role: str) -> None:
-        """One of BROKER_FAULTS on a broker in one of ROLES."""
-        victim = self._find(role)
-        print(f"{fault} {role}: broker {victim}", flush=True)
-        strikes: dict[str, Callable[[int], None]] = {
-            KILL: self._kill,
-            BOUNCE: self._bounce,
-            PAUSE: self._pause,
-            CUT: lambda each: self._cut(each, one_way=False),
-            CUT_ONE_WAY: lambda each: self._cut(each, one_way=True),
-            CUT_REGISTRY: self._cut_registry,
-            ISOLATE: self._isolate,
-        }
-        strikes[fault](victim)
+    @property
+    def faults(self) -> Sequence[Fault]:
+        """Every kind on each role, and those of the metadata store."""
+        brokers = [Fault(kind, role) for kind, role in product(BROKER_FAULTS, ROLES)]
+        return [*brokers, *(Fault(kind, METADATA_STORE) for kind in REGISTRY_FAULTS)]
+
+    def strike(self, fault: Fault) -> None:
+        """Cause it, and return when every broker is in sync and every leader is back."""
+        if fault.target == METADATA_STORE:
+            print(f"{fault} for {GONE_S:g} s", flush=True)
+            self._strike_registry(fault.kind, GONE_S)
+        else:
+            victim = self._find(fault.target)
+            print(f"{fault}: broker {victim}", flush=True)
+            if fault.kind in (CUT, CUT_ONE_WAY):
+                self._cut(victim, one_way=fault.kind == CUT_ONE_WAY)
+            else:
+                self._broker_faults.strike(fault.kind, victim)
         self._recover()
 
-    def strike_registry(self, fault: str, gone_s: float) -> None:
-        """One of REGISTRY_FAULTS; requests that change no metadata are served for as long as the registry is gone."""
-        print(f"{fault} registry for {gone_s:g} s", flush=True)
+    def _strike_registry(self, fault: str, gone_s: float) -> None:
+        """Requests that change no metadata are served for as long as the registry is gone."""
         printed = {number: len(broker.output) for number, broker in self._cluster.brokers.items()}
         if fault == PAUSE:
             self._registry.pause()
@@ -113,37 +120,6 @@ class Nemesis:
             lambda: all(_has_session(broker.output[printed[number] :]) for number, broker in brokers.items()),
             describe="every broker has a session",
         )
-        self._recover()
-
-    # ---- faults on a broker
-
-    def _kill(self, victim: int) -> None:
-        self._cluster.kill(victim)
-        self._await_without(victim)
-        self._cluster.restart(victim)
-
-    def _bounce(self, victim: int) -> None:
-        """The broker is back before its session has expired."""
-        self._cluster.kill(victim)
-        self._cluster.restart(victim)
-
-    def _pause(self, victim: int) -> None:
-        """Longer than its session lasts."""
-        self._cluster.pause(victim)
-        self._await_without(victim)
-        self._cluster.resume(victim)
-
-    def _cut_registry(self, victim: int) -> None:
-        """Longer than its session lasts; peers and clients reach it all the time."""
-        self._cluster.cut(victim, REGISTRY)
-        self._await_without(victim)
-        self._cluster.heal()
-
-    def _isolate(self, victim: int) -> None:
-        """Longer than its session lasts; clients still reach it, and it still acts as leader."""
-        self._cluster.isolate(victim)
-        self._await_without(victim)
-        self._cluster.heal()
 
     def _cut(self, victim: int, *, one_way: bool) -> None:
         """Cut off from its peers. Their sessions live, so no leader changes; leaders that reach the controller shrink
@@ -154,8 +130,7 @@ class Nemesis:
         led = [each for each in self._partitions if self._cluster.leader_of(self._topic, each) == victim]
         others = [each for each in self._partitions if each not in led]
         controls = self._cluster.controller() == victim
-        for peer in self._all - {victim}:
-            self._cluster.cut(victim, peer, one_way=one_way)
+        self._broker_faults.cut_peers(victim, one_way=one_way)
         for partition in led if controls else others:
             self._cluster.await_isr(self._topic, partition, {victim} if controls else self._all - {victim})
         if not controls:
@@ -203,11 +178,11 @@ class Nemesis:
     def _find(self, role: str) -> int:
         """A broker in this role; a leader or follower that is not the controller too, if there is one."""
         controller = self._cluster.controller()
-        if role == "controller":
+        if role == CONTROLLER:
             return controller
         leaders = [self._cluster.leader_of(self._topic, partition) for partition in self._partitions]
         partition = self._choose([each for each in self._partitions if leaders[each] != controller], self._partitions)
-        if role == "leader":
+        if role == LEADER:
             return leaders[partition]
         followers = self._all - {leaders[partition]}
         return self._choose(sorted(followers - {controller}), sorted(followers))

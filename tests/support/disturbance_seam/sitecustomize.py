@@ -1,6 +1,6 @@
 """Makes a broker's disk slow and its clock wrong while a test requests it, where PYTHONPATH names this folder.
 
-`transactions_disturbance` requests it, in files beside the broker's data folder: `slow-disk` holds the milliseconds
+`tests/support/disturbance.py` requests it, in files beside the broker's data folder: `slow-disk` holds the milliseconds
 that every write and sync takes longer, `clock-step` those by which the wall clock is ahead. A broker in which either
 acts writes a file of that name with `.felt` behind it. Processes other than brokers are unchanged.
 """

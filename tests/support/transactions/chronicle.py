@@ -18,8 +18,8 @@ from typing import Final
 
 from confluent_kafka import KafkaError, Message, Producer
 
-from tests.cluster.transactions_checker import Anomaly, Operation, Outcome, Poll, Send
-from tests.cluster.transactions_offsets import Commit, Fetched, offset_anomalies
+from tests.support.transactions.checker import Anomaly, Operation, Outcome, Poll, Send
+from tests.support.transactions.offsets import Commit, Fetched, offset_anomalies
 
 TABLE: Final = "balances"
 TOPICS: Final = ("orders", "bills", TABLE)

@@ -8,15 +8,16 @@ deleted and created anew while clients go on.
 from __future__ import annotations
 
 import random
-import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Final, TypeAlias
+from collections.abc import Sequence
+from itertools import product
+from typing import Final
 
-from odradek.cluster_process import REGISTRY, ClusterProcess
-from tests.cluster.nemesis import BOUNCE, CUT, CUT_ONE_WAY, CUT_REGISTRY, ISOLATE, KILL, PAUSE
-from tests.cluster.transactions_chronicle import KEYS, place_of
-from tests.cluster.transactions_disturbance import CLOCK_STEP, SLOW_DISK, disturbed
-from tests.cluster.transactions_moves import Place, elect_preferred, reassign
+from odradek.cluster_process import ClusterProcess
+from tests.support.broker_faults import BrokerFaults
+from tests.support.disturbance import CLOCK_STEP, SLOW_DISK, disturbed
+from tests.support.nemesis import BOUNCE, CUT, CUT_ONE_WAY, SESSION_FAULTS, Fault, last
+from tests.support.partition_moves import Place, elect_preferred, reassign
+from tests.support.transactions.chronicle import KEYS, place_of
 
 COORDINATOR_PARTITIONS: Final = 4
 LEADER, TRANSACTIONS, GROUPS, CONTROLLER = "leader", "transaction coordinator", "group coordinator", "controller"
@@ -27,7 +28,6 @@ DISK_DELAYS_MS: Final = (20, 100, 400)
 CLOCK_STEPS_MS: Final = (-900_000, -10_000, 10_000, 900_000)
 """Past the timeout of a transaction, and short of the age at which records and offsets are deleted."""
 ROLES: Final = (LEADER, TRANSACTIONS, GROUPS, CONTROLLER)
-SESSION_FAULTS: Final = (KILL, PAUSE, ISOLATE, CUT_REGISTRY)
 SHORT_FAULTS: Final = (BOUNCE, CUT, CUT_ONE_WAY)
 MOVES: Final = (REASSIGN, MOVE_LEADER)
 DISTURBANCES: Final = (SLOW, STEP)
@@ -35,8 +35,6 @@ FAULTS: Final = (*SESSION_FAULTS, *SHORT_FAULTS, *MOVES, *DISTURBANCES)
 STATE: Final = "__transaction_state"
 OFFSETS: Final = "__consumer_offsets"
 DATA: Final = tuple(place_of(key) for key in range(KEYS))
-
-Strike: TypeAlias = Callable[[int], None]
 
 
 class TransactionsNemesis:
@@ -46,69 +44,49 @@ class TransactionsNemesis:
         self._cluster = cluster
         self._chance = chance
         self._all = set(cluster.brokers)
+        self._broker_faults = BrokerFaults(cluster, self._await_without)
 
-    def strike(self, fault: str, role: str) -> None:
-        """One of FAULTS on a broker in one of ROLES, or on partitions that such a broker leads."""
-        if fault in MOVES:
-            places = self._partitions_of(role)
-            print(f"{fault} {role}: {', '.join(f'{topic}-{number}' for topic, number in places)}", flush=True)
-            if fault == REASSIGN:
-                self._reassign(places)
-            else:
-                self._move_leaders(places)
-        else:
-            victim = self._find(role)
-            print(f"{fault} {role}: broker {victim}", flush=True)
-            self._strikes()[fault](victim)
-        self._await_health()
+    @property
+    def faults(self) -> Sequence[Fault]:
+        """Every kind on each role."""
+        return [Fault(kind, role) for kind, role in product(FAULTS, ROLES)]
 
-    def strike_two(self, fault: str, role: str) -> None:
-        """One of FAULTS but DISTURBANCES, while a broker, maybe the same, has a slow disk or a wrong clock.
+    def strike(self, fault: Fault) -> None:
+        """Cause it on a broker in a role, or on partitions that such a broker leads.
 
-        The disk is just fast enough for its broker to stay in sync, as the other fault's end demands.
+        A disturbance beside another fault is a disk that is just fast enough for its broker to stay in sync, as that
+        fault's end demands, or a wrong clock.
         """
+        if not fault.disturbed:
+            self._strike(fault)
+            return
         disturbed_id = self._chance.choice(sorted(self._all))
         disturbance, by_ms = self._draw(self._chance.choice(DISTURBANCES))
         by_ms = DISK_DELAYS_MS[0] if disturbance == SLOW_DISK else by_ms
         print(f"{disturbance} by {by_ms} ms at broker {disturbed_id}, and", flush=True)
         with disturbed(self._cluster.brokers[disturbed_id], disturbance, by_ms):
-            self.strike(fault, role)
+            self._strike(fault)
 
-    def _strikes(self) -> Mapping[str, Strike]:
-        return {
-            KILL: self._kill,
-            BOUNCE: self._bounce,
-            PAUSE: self._pause,
-            ISOLATE: lambda each: self._until_gone(each, self._cluster.isolate),
-            CUT_REGISTRY: lambda each: self._until_gone(each, lambda broker: self._cluster.cut(broker, REGISTRY)),
-            CUT: lambda each: self._cut(each, one_way=False),
-            CUT_ONE_WAY: lambda each: self._cut(each, one_way=True),
-            SLOW: lambda each: self._disturb(each, SLOW),
-            STEP: lambda each: self._disturb(each, STEP),
-        }
+    def _strike(self, fault: Fault) -> None:
+        if fault.kind in MOVES:
+            places = self._partitions_of(fault.target)
+            print(f"{fault}: {', '.join(f'{topic}-{number}' for topic, number in places)}", flush=True)
+            if fault.kind == REASSIGN:
+                self._reassign(places)
+            else:
+                self._move_leaders(places)
+        else:
+            victim = self._find(fault.target)
+            print(f"{fault}: broker {victim}", flush=True)
+            if fault.kind in DISTURBANCES:
+                self._disturb(victim, fault.kind)
+            elif fault.kind in (CUT, CUT_ONE_WAY):
+                self._cut(victim, one_way=fault.kind == CUT_ONE_WAY)
+            else:
+                self._broker_faults.strike(fault.kind, victim)
+        self._await_health()
 
     # ---- faults on a broker
-
-    def _kill(self, victim: int) -> None:
-        self._cluster.kill(victim)
-        self._await_without(victim)
-        self._cluster.restart(victim)
-
-    def _bounce(self, victim: int) -> None:
-        """The broker is back before its session has expired."""
-        self._cluster.kill(victim)
-        self._cluster.restart(victim)
-
-    def _pause(self, victim: int) -> None:
-        self._cluster.pause(victim)
-        self._await_without(victim)
-        self._cluster.resume(victim)
-
-    def _until_gone(self, victim: int, cut: Callable[[int], None]) -> None:
-        """Longer than its session lasts; clients still reach it, and it still acts as leader."""
-        cut(victim)
-        self._await_without(victim)
-        self._cluster.heal()
 
     def _cut(self, victim: int, *, one_way: bool) -> None:
         """Cut off from its peers, for longer than a follower may lag. No session ends, so no leader changes.
@@ -116,9 +94,8 @@ class TransactionsNemesis:
         Where the broker leads a coordinator's partition no client can commit, so that there may be no write to wait
         for.
         """
-        for peer in self._all - {victim}:
-            self._cluster.cut(victim, peer, one_way=one_way)
-        time.sleep(CUT_S)  # the length of the fault; no condition is awaited
+        self._broker_faults.cut_peers(victim, one_way=one_way)
+        last(CUT_S)
         self._cluster.heal()
 
     def _disturb(self, victim: int, fault: str) -> None:
@@ -126,7 +103,7 @@ class TransactionsNemesis:
         disturbance, by_ms = self._draw(fault)
         print(f"by {by_ms} ms", flush=True)
         with disturbed(self._cluster.brokers[victim], disturbance, by_ms):
-            time.sleep(DISTURBED_S)  # the length of the fault; no condition is awaited
+            last(DISTURBED_S)
 
     def _draw(self, fault: str) -> tuple[str, int]:
         if fault == SLOW:

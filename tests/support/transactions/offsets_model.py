@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 
-from tests.cluster.transactions_checker import Outcome
-from tests.cluster.transactions_offsets import NONE, Commit, Fetched
+from tests.support.transactions.checker import Outcome
+from tests.support.transactions.offsets import NONE, Commit, Fetched
 
 MOST: Final = 6
 """Offsets are drawn from so few that one is often committed again, as by a client that went back."""

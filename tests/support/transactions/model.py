@@ -15,7 +15,7 @@ from itertools import pairwise
 from operator import ne
 from typing import Final
 
-from tests.cluster.transactions_checker import Operation, Outcome, Poll, Send, versions_of
+from tests.support.transactions.checker import Operation, Outcome, Poll, Send, versions_of
 
 PARTITIONS: Final = 3
 COMPACTED: Final = 2

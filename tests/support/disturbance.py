@@ -1,6 +1,6 @@
 """A slow disk and a stepped clock for a broker's process, without any code for it in the broker.
 
-Processes of a test that is `disturbable` import `transactions_seam/sitecustomize.py`, which reads files beside the
+Processes of a test that is `disturbable` import `disturbance_seam/sitecustomize.py`, which reads files beside the
 broker's data. Every other way to slow a disk down needs more rights than a test has.
 """
 
@@ -17,7 +17,7 @@ import pytest
 from odradek.broker_process import BrokerProcess
 from tests.support.eventually import eventually
 
-SEAM: Final = Path(__file__).parent / "transactions_seam"
+SEAM: Final = Path(__file__).parent / "disturbance_seam"
 SLOW_DISK, CLOCK_STEP = "slow-disk", "clock-step"
 FELT_S: Final = 30.0
 

@@ -21,7 +21,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from tests.cluster.transactions_checker import Anomaly, Outcome
+from tests.support.transactions.checker import Anomaly, Outcome
 
 NONE: Final = -1
 """The offset of a group that has none."""

@@ -29,8 +29,8 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-from tests.cluster.transactions_checker import Anomaly, Operation, Outcome, Poll, anomalies, versions_of
-from tests.cluster.transactions_chronicle import KEYS, TOPICS, Attempt, Chronicle, key_of, place_of, record_of
+from tests.support.transactions.checker import Anomaly, Operation, Outcome, Poll, anomalies, versions_of
+from tests.support.transactions.chronicle import KEYS, TOPICS, Attempt, Chronicle, key_of, place_of, record_of
 
 MOST_STEPS: Final = 4
 ABORT_CHANCE: Final = 0.1
