@@ -59,6 +59,10 @@ class MissingSourceTopicError(StreamsError):
     """A source topic of the application does not exist."""
 
 
+class ShutdownRequestedError(StreamsError):
+    """An instance has requested the shutdown of the whole application."""
+
+
 class ProcessingError(StreamsError):
     """A node could not process a record. The message contains node, topic, partition and offset."""
 

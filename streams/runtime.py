@@ -31,7 +31,7 @@ from odradek.streams.client_state import ENDED as ENDED
 from odradek.streams.client_state import State as State
 from odradek.streams.config import StreamsConfig
 from odradek.streams.context import TaskContext
-from odradek.streams.errors import InvalidStateStoreError, StreamsError, UncaughtResponse
+from odradek.streams.errors import InvalidStateStoreError, ShutdownRequestedError, StreamsError, UncaughtResponse
 from odradek.streams.group.subscription_info import Hosts
 from odradek.streams.metrics import Metrics, client_metrics
 from odradek.streams.queries import (
@@ -59,7 +59,8 @@ from odradek.streams.running.locations import (
 from odradek.streams.running.restoration import CONSUMER as RESTORE_CONSUMER
 from odradek.streams.running.restoration import RestoreListener
 from odradek.streams.running.state_directory import StateDirectory
-from odradek.streams.running.thread import ShutdownRequestedError, StreamThread, ThreadState
+from odradek.streams.running.thread import StreamThread
+from odradek.streams.running.thread_context import ThreadState
 from odradek.streams.serdes import Serde
 from odradek.streams.stores.cache import ThreadCache
 from odradek.streams.topology import Partitioner, Topology

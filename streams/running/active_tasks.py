@@ -1,4 +1,4 @@
-"""Active tasks: manages a stream thread's tasks from assignment to close (Kafka: TaskManager).
+"""Active tasks: opens, restores, runs, commits and closes the active tasks of one thread (Kafka: Tasks).
 
     assigned  ->  opened (directory locked)  ->  restored  ->  running  ->  closed, or handed over as a standby
 

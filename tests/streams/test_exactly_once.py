@@ -104,15 +104,17 @@ def test_a_corrupt_store_does_not_abort_the_open_transaction(
     def notified(admin: Any, places: Any, timeout_s: float) -> dict[tuple[str, int], int]:
         """The fake returns no end of the second changelog, as long as there is no transaction."""
         found = high_watermarks(admin, places, timeout_s)
-        if not any(thread._collector.in_transaction for thread in threads):
+        if not any(thread.run_loop.tasks.collector.in_transaction for thread in threads):
             found.pop((changelog, 1), None)
         return found
 
-    monkeypatch.setattr("odradek.streams.running.thread.high_watermarks", notified)
+    monkeypatch.setattr("odradek.streams.running.run_loop.high_watermarks", notified)
     with KafkaStreams(counts(), stage.config(**more)) as streams:
         thread = streams.stream_threads[0]
         threads.append(thread)
-        eventually(lambda: thread._last_commit > 0)  # the next one is a minute away
+        eventually(
+            lambda: thread.run_loop and thread.run_loop.executor.last_commit > 0
+        )  # the next one is a minute away
         generation = thread.generation
         write("x", 0)
         eventually(lambda: "is at offset 300" in caplog.text)

@@ -17,6 +17,7 @@ from odradek.broker_process import BrokerProcess
 from odradek.streams.group.membership import GroupMember, RebalanceNeeded
 from odradek.streams.processor import Processor, ProcessorContext
 from odradek.streams.records import Record
+from odradek.streams.running.collector import RecordCollector
 from odradek.streams.runtime import KafkaStreams
 from odradek.streams.serdes import STRING
 from odradek.streams.stores.builders import key_value_store
@@ -44,7 +45,7 @@ def lose_all(streams: KafkaStreams, patch: pytest.MonkeyPatch) -> None:
     """The group has gone on without the only thread, which is now notified. Returns when the thread has its
     tasks back.
     """
-    member, received = streams.stream_threads[0]._member, []
+    member, received = streams.stream_threads[0].run_loop.member, []
     poll = GroupMember.poll
 
     def hear(self: GroupMember, timeout_s: float) -> Any:
@@ -63,7 +64,8 @@ def is_running(streams: KafkaStreams) -> bool:
 
 def has_begun(streams: KafkaStreams) -> bool:
     """The commit of the first poll is over; the next is a minute away."""
-    return streams.stream_threads[0]._last_commit > 0
+    loop = streams.stream_threads[0].run_loop
+    return loop is not None and loop.executor.last_commit > 0
 
 
 def test_unsent_records_of_lost_tasks_are_sent_and_not_committed(
@@ -112,7 +114,7 @@ def test_stores_are_removed_with_records_that_could_not_be_sent(
         marker = tmp_path / "a" / stage.application_id / "0_0" / "marker"
         marker.touch()
         if not all_sent:
-            monkeypatch.setattr(type(streams.stream_threads[0]._collector), "settle", lambda collector: False)
+            monkeypatch.setattr(RecordCollector, "settle", lambda collector: False)
         lose_all(streams, monkeypatch)
         assert marker.exists() is all_sent
 

@@ -20,7 +20,7 @@ from odradek.streams.errors import InvalidStateStoreError, UnknownStateStoreErro
 from odradek.streams.queries import FairLock, LocalStores, make_view
 from odradek.streams.records import TaskId, Window, Windowed
 from odradek.streams.running.locations import sources_by_store
-from odradek.streams.running.thread import ThreadState
+from odradek.streams.running.thread_context import ThreadState
 from odradek.streams.serdes import LONG, STRING
 from odradek.streams.stores import builders
 from odradek.streams.topology import Topology

@@ -19,7 +19,7 @@ from odradek.broker_process import BrokerProcess
 from odradek.streams.errors import LockError, MissingSourceTopicError, StreamsError
 from odradek.streams.processor import Processor, PunctuationType
 from odradek.streams.records import Record, TaskId
-from odradek.streams.running.thread import ThreadState
+from odradek.streams.running.thread_context import ThreadState
 from odradek.streams.runtime import KafkaStreams, State
 from odradek.streams.serdes import LONG, STRING
 from odradek.streams.topology import Topology

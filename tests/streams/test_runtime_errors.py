@@ -15,6 +15,7 @@ from odradek.streams.errors import (
     ProcessingError,
     Response,
     SerializationError,
+    ShutdownRequestedError,
     StreamsError,
     UncaughtResponse,
     Undelivered,
@@ -22,7 +23,6 @@ from odradek.streams.errors import (
 )
 from odradek.streams.processor import Processor, ProcessorContext
 from odradek.streams.records import Record
-from odradek.streams.running.thread import ShutdownRequestedError
 from odradek.streams.runtime import KafkaStreams, State
 from odradek.streams.serdes import LONG, STRING
 from odradek.streams.topology import Topology

@@ -348,7 +348,7 @@ def test_a_pause_holds_a_restoration_and_keeps_the_membership(stage: Stage, monk
 
     monkeypatch.setattr(GroupMember, "poll", look)
     monkeypatch.setattr("odradek.streams.running.restoration.BATCH", 100)
-    monkeypatch.setattr("odradek.streams.running.thread.RESTORE_STEP_S", 0.0)
+    monkeypatch.setattr("odradek.streams.running.task_manager.RESTORE_STEP_S", 0.0)
     listener = Pausing()
     topology = word_counts(stage.words, stage.counts)
     with KafkaStreams(topology, stage.config("b", commit_interval_ms=100), restore_listener=listener) as streams:
