@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient
 
 from odradek.streams.config import StreamsConfig
 from odradek.streams.queries import FairLock
-from odradek.streams.running.client import Clients
+from odradek.streams.running.client import Clients, partitions_of
 from odradek.streams.running.leadership import GroupLeader
 from odradek.streams.running.restoration import RestoreListener
 from odradek.streams.running.state_directory import StateDirectory
@@ -43,6 +43,10 @@ class Application:
     def application_id(self) -> str:
         """The application.id."""
         return str(self.config["application.id"])
+
+    def partitions_of(self, topic: str) -> int:
+        """The partition count of a topic. Raises StreamsError where the cluster does not return it."""
+        return partitions_of(self.admin, topic, self.config["request.timeout.ms"] / 1000)
 
     def source_topics(self) -> list[str]:
         """The topics to subscribe to, without those of patterns."""

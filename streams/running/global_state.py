@@ -25,12 +25,16 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as Position
 
 from odradek.protocol.topic_partition import TopicPartition
+from odradek.streams.config import StreamsConfig
 from odradek.streams.context import TaskContext
 from odradek.streams.errors import StreamsError
 from odradek.streams.queries import FairLock
+from odradek.streams.records import TaskId
 from odradek.streams.running import checkpoints
+from odradek.streams.running.application import now_ms
 from odradek.streams.running.restoration import RestoreListener, take_batch
 from odradek.streams.running.state_directory import StateDirectory
+from odradek.streams.stores.cache import ThreadCache
 from odradek.streams.stores.keyvalue import wipe as wipe_store
 from odradek.streams.task import Task
 from odradek.streams.topology import Subtopology, Topology, make_store
@@ -316,3 +320,36 @@ class GlobalState:
             each: offset for each, offset in self._positions.items() if each[0] in persistent and offset >= 0
         }
         checkpoints.write(self._directory.global_path, offsets)
+
+
+def make_global_state(
+    topology: Topology,
+    config: StreamsConfig,
+    consumer: Consumer,
+    directory: StateDirectory,
+    *,
+    listener: RestoreListener | None,
+    on_failure: Callable[[Exception], None],
+) -> GlobalState:
+    """The global stores of an application with this configuration, not started yet."""
+    task_id = TaskId(GLOBAL_TASK, GLOBAL_TASK)
+    return GlobalState(
+        topology,
+        TaskContext(task_id, _NoCollector(), now_ms, config, ThreadCache(0), handlers=config.handlers),
+        consumer,
+        directory,
+        timeout_s=config["request.timeout.ms"] / 1000,
+        give_up_s=config["task.timeout.ms"] / 1000,
+        listener=listener,
+        on_failure=on_failure,
+    )
+
+
+class _NoCollector:
+    """Global stores have no changelog and no downstream nodes."""
+
+    def send(self, topic: str, *record: Any) -> None:
+        raise StreamsError(f"a processor of a global store cannot write (to {topic})")
+
+    def partitions_of(self, topic: str) -> int:
+        raise StreamsError(f"a processor of a global store cannot write (to {topic})")

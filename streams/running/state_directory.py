@@ -21,16 +21,19 @@ import logging
 import os
 import re
 import shutil
+import tempfile
 import threading
 import time
 import uuid
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Final, TextIO
+from typing import Any, Final, TextIO
 
 from odradek.protocol.topic_partition import TopicPartition
 from odradek.streams.errors import LockError
 from odradek.streams.records import TaskId
 from odradek.streams.running import checkpoints
+from odradek.streams.topology import Topology
 
 log = logging.getLogger(__name__)
 
@@ -50,8 +53,14 @@ _taken_guard: Final = threading.Lock()
 class StateDirectory:
     """One application's state on this machine. Any thread may call its methods."""
 
-    def __init__(self, state_dir: Path, application_id: str) -> None:
-        """Creates and locks the directory. Raises LockError where another process has locked it, or OSError."""
+    def __init__(
+        self, state_dir: Path, application_id: str, temporary: tempfile.TemporaryDirectory[str] | None = None
+    ) -> None:
+        """Creates and locks the directory. Raises LockError where another process has locked it, or OSError.
+
+        `close` removes `temporary`.
+        """
+        self._temporary = temporary
         self.path = (state_dir / application_id).absolute()
         self.path.mkdir(parents=True, exist_ok=True)
         self._owners: dict[TaskId, threading.Thread] = {}
@@ -181,12 +190,26 @@ class StateDirectory:
             shutil.rmtree(self.path / GLOBAL, ignore_errors=True)
 
     def close(self) -> None:
-        """Unlock the directory for other processes."""
+        """Unlock the directory for other processes; a temporary directory is removed."""
         with _taken_guard:
             if self._lock_file is not None:
                 self._lock_file.close()
                 self._lock_file = None
                 _taken.discard(self.path)
+        if self._temporary is not None:
+            self._temporary.cleanup()
 
     def _task_directories(self) -> list[Path]:
         return sorted(path for path in self.path.iterdir() if path.is_dir() and _TASK.fullmatch(path.name))
+
+
+def open_state_directory(topology: Topology, config: Mapping[str, Any]) -> StateDirectory:
+    """The directory of an application. Raises LockError, OSError.
+
+    Topologies without stores on disk need no state.dir: any number of their instances can share a machine.
+    """
+    builders = [*topology.stores.values(), *topology.global_stores.values()]
+    if any(getattr(builder, "persistent", True) for builder in builders):
+        return StateDirectory(Path(config["state.dir"]), config["application.id"])
+    temporary = tempfile.TemporaryDirectory(prefix="odradek-streams-")
+    return StateDirectory(Path(temporary.name), config["application.id"], temporary)
