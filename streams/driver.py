@@ -28,7 +28,7 @@ from types import TracebackType
 from typing import Any, Final, Generic, TypeVar
 
 from odradek.streams.config import StreamsConfig
-from odradek.streams.driver_stores import PlainKeyValueStore, PlainWindowStore
+from odradek.streams.driver_stores import KeyValueStoreFacade, WindowStoreFacade
 from odradek.streams.driver_tasks import DriverTasks, ProducedRecord
 from odradek.streams.metrics import Metrics, driver_metrics
 from odradek.streams.operators.emission import EMIT_INTERVAL as WINDOW_EMIT_INTERVAL
@@ -158,13 +158,13 @@ class TopologyTestDriver:
         """
         return self._tasks.stores.get(name)
 
-    def get_key_value_store(self, name: str) -> KeyValueStore | PlainKeyValueStore | None:
+    def get_key_value_store(self, name: str) -> KeyValueStore | KeyValueStoreFacade | None:
         """A key-value store of values without timestamps; None for an unknown name.
 
         Raises ValueError for a store of another kind, as all of these methods do.
         """
         store = self._store_of(name, "key-value")
-        return PlainKeyValueStore(store) if store is not None and self._builder(name).stamped else store
+        return KeyValueStoreFacade(store) if store is not None and self._builder(name).stamped else store
 
     def get_timestamped_key_value_store(self, name: str) -> TimestampedKeyValueStore | None:
         """A key-value store of `(value, timestamp)`."""
@@ -176,10 +176,10 @@ class TopologyTestDriver:
         found: VersionedKeyValueStore | None = self._store_of(name, "versioned")
         return found
 
-    def get_window_store(self, name: str) -> WindowStore | PlainWindowStore | None:
+    def get_window_store(self, name: str) -> WindowStore | WindowStoreFacade | None:
         """A window store of values without timestamps."""
         store = self._store_of(name, "window")
-        return PlainWindowStore(store) if store is not None and self._builder(name).stamped else store
+        return WindowStoreFacade(store) if store is not None and self._builder(name).stamped else store
 
     def get_timestamped_window_store(self, name: str) -> TimestampedWindowStore | None:
         """A window store of `(value, timestamp)`."""

@@ -9,7 +9,7 @@ from odradek.streams.records import NO_TIMESTAMP, Stamped, Windowed
 from odradek.streams.stores.interface import TimestampedKeyValueStore, TimestampedWindowStore
 
 
-class PlainKeyValueStore:
+class KeyValueStoreFacade:
     """A timestamped key-value store of values alone. Values put here have no timestamp."""
 
     def __init__(self, store: TimestampedKeyValueStore) -> None:
@@ -57,7 +57,7 @@ class PlainKeyValueStore:
         return self._store.approximate_num_entries()
 
 
-class PlainWindowStore:
+class WindowStoreFacade:
     """A timestamped window store of values alone. Values put here have no timestamp. Times are in ms."""
 
     def __init__(self, store: TimestampedWindowStore) -> None:

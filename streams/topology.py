@@ -38,8 +38,8 @@ class Operator(Protocol):
         """The function of one task, given its NodeContext."""
 
 
-class StoreBuilder(Protocol):
-    """Builds a store."""
+class StoreFactory(Protocol):
+    """Builds a store (Kafka: StoreFactory); a user may write one."""
 
     @property
     def name(self) -> str: ...
@@ -51,7 +51,7 @@ class StoreBuilder(Protocol):
         """A store that is not open yet."""
 
 
-def make_store(builder: StoreBuilder, config: Mapping[str, Any]) -> Any:
+def make_store(builder: StoreFactory, config: Mapping[str, Any]) -> Any:
     """A store for an application of this configuration, not open yet."""
     configured = getattr(builder, "configured", None)
     return (builder if configured is None else configured(config)).build()
@@ -135,8 +135,8 @@ class Topology:
 
     def __init__(self) -> None:
         self.nodes: dict[str, Node] = {}
-        self.stores: dict[str, StoreBuilder] = {}
-        self.global_stores: dict[str, StoreBuilder] = {}
+        self.stores: dict[str, StoreFactory] = {}
+        self.global_stores: dict[str, StoreFactory] = {}
         self.store_users: dict[str, list[str]] = {}
         self.internal_topics: dict[str, InternalTopic] = {}
         self.source_changelogs: dict[str, str] = {}
@@ -211,7 +211,7 @@ class Topology:
             self._unite(parent, name)
         return self
 
-    def add_state_store(self, builder: StoreBuilder, *processors: str) -> Topology:
+    def add_state_store(self, builder: StoreFactory, *processors: str) -> Topology:
         """Add a store, and connect it to processors. Raises TopologyError for another store of the same name."""
         known = self.stores.get(builder.name) or self.global_stores.get(builder.name)
         if known is not None and known is not builder:
@@ -241,7 +241,7 @@ class Topology:
 
     def add_global_store(
         self,
-        builder: StoreBuilder,
+        builder: StoreFactory,
         source: str,
         topic: str,
         processor: str,

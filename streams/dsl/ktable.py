@@ -118,7 +118,7 @@ class KTable(Generic[K, V]):
         """Map the value of each row, by a function of (value) or of (key, value) that is not called for null."""
         store_settings = self._materialization(materialized, MAP_VALUES)
         node = self.graph.name(name, MAP_VALUES)
-        supplier = operators.MapValues(self, mapper, _queryable(store_settings))
+        supplier = operators.KTableMapValues(self, mapper, _queryable(store_settings))
         return self._derived(node, supplier, store_settings, _value(store_settings))
 
     def transform_values(
@@ -131,7 +131,7 @@ class KTable(Generic[K, V]):
         """Map the value of each row with a ValueTransformer, which may use these stores (KIP-292)."""
         store_settings = None if materialized is None else materialization(materialized, None, "")
         node = self.graph.name(name, TRANSFORM_VALUES)
-        supplier = operators.TransformValues(self, transformer, _queryable(store_settings))
+        supplier = operators.KTableTransformValues(self, transformer, _queryable(store_settings))
         return self._derived(node, supplier, store_settings, _value(store_settings), stores)
 
     def to_stream(self, mapper: Callable[..., Any] | None = None, *, name: str | None = None) -> KStream[Any, V]:
@@ -177,7 +177,7 @@ class KTable(Generic[K, V]):
     ) -> KTable[K, V]:
         store_settings = self._materialization(materialized, FILTER)
         node = self.graph.name(name, FILTER)
-        supplier = operators.Filter(self, predicate, negate, _queryable(store_settings))
+        supplier = operators.KTableFilter(self, predicate, negate, _queryable(store_settings))
         return self._derived(node, supplier, store_settings, _value(store_settings) or self.value)
 
     def _materialization(

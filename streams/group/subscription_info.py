@@ -84,7 +84,7 @@ class SubscriptionInfo:
         return _read(data, cls._decode, "subscription")
 
     @classmethod
-    def _decode(cls, reader: _Reader) -> SubscriptionInfo:
+    def _decode(cls, reader: _FieldReader) -> SubscriptionInfo:
         process_id = reader.take(16)
         active = reader.tasks()
         standby = reader.tasks()
@@ -147,7 +147,7 @@ class AssignmentInfo:
         return _read(data, cls._decode, "assignment")
 
     @classmethod
-    def _decode(cls, reader: _Reader) -> AssignmentInfo:
+    def _decode(cls, reader: _FieldReader) -> AssignmentInfo:
         return cls(
             tuple(reader.tasks()),
             tuple(reader.tasks()),
@@ -173,7 +173,7 @@ def encode_hosts(hosts: Hosts) -> bytes:
     return bytes(data)
 
 
-def _read_hosts(reader: _Reader) -> Hosts:
+def _read_hosts(reader: _FieldReader) -> Hosts:
     topics = [reader.text() for _ in range(reader.number())]
 
     def partitions() -> Partitions:
@@ -185,8 +185,8 @@ def _read_hosts(reader: _Reader) -> Hosts:
     return {reader.text(): HostPartitions(partitions(), partitions()) for _ in range(reader.number())}
 
 
-def _read(data: bytes, decode: Callable[[_Reader], _T], what: str) -> _T:
-    reader = _Reader(data)
+def _read(data: bytes, decode: Callable[[_FieldReader], _T], what: str) -> _T:
+    reader = _FieldReader(data)
     try:
         version = reader.number()
         if not 1 <= version < 128:
@@ -229,7 +229,7 @@ def _write_tasks(data: bytearray, tasks: Iterable[tuple[int, int]]) -> None:
             last = partition
 
 
-class _Reader:
+class _FieldReader:
     """Reads fields in the order of writing. Raises IndexError or ValueError for other bytes."""
 
     def __init__(self, data: bytes) -> None:

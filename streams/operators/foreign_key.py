@@ -23,8 +23,8 @@ from odradek.streams.operators.subscriptions import (
     PROPAGATE_ONLY_IF_FK_VAL_AVAILABLE,
     CombinedKey,
     CombinedKeys,
-    Response,
-    Subscription,
+    SubscriptionResponseWrapper,
+    SubscriptionWrapper,
 )
 from odradek.streams.operators.table import View
 from odradek.streams.records import Change, Headers, Process
@@ -96,7 +96,7 @@ class SubscriptionSend:
             after = None if new is None else extractor(new)
             before = None if old is None else extractor(old)
             for foreign_key, instruction in instructions(before, after):
-                subscription = Subscription(digest, instruction, key, 1, task.partition)
+                subscription = SubscriptionWrapper(digest, instruction, key, 1, task.partition)
                 forward(foreign_key, subscription, timestamp, headers)
 
         return process
@@ -144,7 +144,7 @@ class SubscriptionReceive:
         store = node.store(self._store)
         put = store.put
 
-        def process(foreign_key: Any, subscription: Subscription, timestamp: int, headers: Headers) -> None:
+        def process(foreign_key: Any, subscription: SubscriptionWrapper, timestamp: int, headers: Headers) -> None:
             _, instruction, primary_key, _, _ = subscription
             if foreign_key is None:
                 if instruction != PROPAGATE_NULL_IF_NO_FK_VAL_AVAILABLE:
@@ -169,7 +169,7 @@ class SubscriptionJoin:
         """The function of one task."""
         forward, get = node.forward, self._right_table.get(node)
 
-        def process(key: CombinedKey, subscription: Subscription, timestamp: int, headers: Headers) -> None:
+        def process(key: CombinedKey, subscription: SubscriptionWrapper, timestamp: int, headers: Headers) -> None:
             digest, instruction, _, _, partition = subscription
             if instruction == DELETE_KEY_NO_PROPAGATE:
                 return
@@ -185,7 +185,7 @@ class SubscriptionJoin:
                 value = None
             if instruction == DELETE_KEY_AND_PROPAGATE:
                 value = None
-            forward(primary_key, Response(digest, value, partition), timestamp, headers)
+            forward(primary_key, SubscriptionResponseWrapper(digest, value, partition), timestamp, headers)
 
         return process
 
@@ -211,7 +211,7 @@ class ForeignTableJoin:
                 return
             value = change[0]
             for stored, (subscription, _) in scan(key, prefix_of):
-                response = Response(subscription.hash, value, subscription.primary_partition)
+                response = SubscriptionResponseWrapper(subscription.hash, value, subscription.primary_partition)
                 forward(primary_key_of(stored), response, timestamp, headers)
 
         return process
@@ -233,7 +233,7 @@ class ResponseJoin:
         forward, dropped, joiner, left = node.forward, node.dropped, self._joiner, self._left
         get, hash_of = self._left_table.get(node), self._serdes.hash_of(node)
 
-        def process(key: Any, response: Response, timestamp: int, headers: Headers) -> None:
+        def process(key: Any, response: SubscriptionResponseWrapper, timestamp: int, headers: Headers) -> None:
             digest, foreign, _ = response
             row = get(key)
             if digest != (None if row is None else hash_of(row[0])):

@@ -32,7 +32,7 @@ _HASH_BYTES: Final = 16
 _INT: Final = struct.Struct(">i")
 
 
-class Subscription(NamedTuple):
+class SubscriptionWrapper(NamedTuple):
     """A row of the left table that waits for the value of its foreign key; `hash` is None where the row is deleted."""
 
     hash: bytes | None
@@ -42,7 +42,7 @@ class Subscription(NamedTuple):
     primary_partition: int | None
 
 
-class Response(NamedTuple):
+class SubscriptionResponseWrapper(NamedTuple):
     """The right table's value for one row of the left; `primary_partition` is not written."""
 
     hash: bytes | None
@@ -57,20 +57,20 @@ class CombinedKey(NamedTuple):
     primary_key: Any
 
 
-def subscription_serde(primary_key: Serde[Any]) -> Serde[Subscription]:
+def subscription_serde(primary_key: Serde[Any]) -> Serde[SubscriptionWrapper]:
     """The format of subscriptions for tables with such keys. A subscription read in version 0 is stored in version 0.
 
     Kafka intends to write version 0 for instances of 3.3 and before (upgrade.from), and does not in 3.9.2.
     """
     write_key, read_key = primary_key.serialize, primary_key.deserialize
 
-    def serialize(subscription: Subscription) -> bytes:
+    def serialize(subscription: SubscriptionWrapper) -> bytes:
         digest, instruction, key, version, partition = subscription
         head = bytes((version | (_NO_HASH if digest is None else 0), instruction))
         tail = _INT.pack(partition) if version else b""
         return b"".join((head, digest or b"", write_key(key), tail))
 
-    def deserialize(data: bytes) -> Subscription:
+    def deserialize(data: bytes) -> SubscriptionWrapper:
         version, digest, at = _head(data, 2)
         if version > 1:
             raise StreamsError("SubscriptionWrapper is of an incompatible version.")
@@ -78,25 +78,25 @@ def subscription_serde(primary_key: Serde[Any]) -> Serde[Subscription]:
             raise StreamsError(f"Unknown instruction byte value = {data[1]}")
         end = len(data) - 4 if version else len(data)
         partition = _INT.unpack_from(data, end)[0] if version else None
-        return Subscription(digest, data[1], read_key(data[at:end]), version, partition)
+        return SubscriptionWrapper(digest, data[1], read_key(data[at:end]), version, partition)
 
     return Serde(serialize, deserialize, name=f"subscription of {primary_key.name}", immutable=primary_key.immutable)
 
 
-def response_serde(value: Serde[Any]) -> Serde[Response]:
+def response_serde(value: Serde[Any]) -> Serde[SubscriptionResponseWrapper]:
     """The format of responses with such values."""
     write_value, read_value = value.serialize, value.deserialize
 
-    def serialize(response: Response) -> bytes:
+    def serialize(response: SubscriptionResponseWrapper) -> bytes:
         digest, found, _ = response
         head = bytes((_NO_HASH if digest is None else 0,))
         return b"".join((head, digest or b"", b"" if found is None else write_value(found)))
 
-    def deserialize(data: bytes) -> Response:
+    def deserialize(data: bytes) -> SubscriptionResponseWrapper:
         version, digest, at = _head(data, 1)
         if version > 0:
             raise StreamsError("SubscriptionResponseWrapper is of an incompatible version.")
-        return Response(digest, read_value(data[at:]) if len(data) > at else None)
+        return SubscriptionResponseWrapper(digest, read_value(data[at:]) if len(data) > at else None)
 
     return Serde(serialize, deserialize, name=f"response of {value.name}", immutable=value.immutable)
 

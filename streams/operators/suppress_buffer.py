@@ -91,7 +91,7 @@ def _sized(data: bytes | None) -> bytes:
     return _INT.pack(_NULL) if data is None else _INT.pack(len(data)) + data
 
 
-class _Reader:
+class _BufferReader:
     """Parses a value of the changelog."""
 
     def __init__(self, data: bytes) -> None:
@@ -199,7 +199,7 @@ class SuppressBuffer(StateStore):
                 self._remove(key)
                 continue
             try:
-                buffered, time = _Reader(value).buffered()
+                buffered, time = _BufferReader(value).buffered()
             except (struct.error, UnicodeDecodeError) as error:
                 raise SerializationError(f"store {self.name}: its changelog has an invalid record: {error}") from error
             self._put(time, key, buffered)

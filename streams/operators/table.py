@@ -330,7 +330,7 @@ class _ComputedView:
         return lookup
 
 
-class Filter(_Derived):
+class KTableFilter(_Derived):
     """The rows for which a predicate holds (KTableFilter)."""
 
     def __init__(
@@ -357,7 +357,7 @@ class Filter(_Derived):
         return keep
 
 
-class MapValues(_Derived):
+class KTableMapValues(_Derived):
     """Maps the value of each row (KTableMapValues)."""
 
     def __init__(self, parent: KTable[Any, Any], mapper: Callable[..., Any], queryable: str | None) -> None:
@@ -391,7 +391,7 @@ class ValueTransformer(ABC):
         """Called once when the task closes."""
 
 
-class TransformValues(_Derived):
+class KTableTransformValues(_Derived):
     """Maps the value of each row with a ValueTransformer (KTableTransformValues)."""
 
     def __init__(
