@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from odradek.broker.group.group_metadata_manager import GroupMetadataManager
+from odradek.broker.group.state.classic_group import ClassicGroup
 from odradek.broker.group.state.classic_members import Member
-from odradek.broker.group.state.classic_membership import Membership
 from odradek.broker.group.state.classic_requests import State
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
@@ -44,11 +44,11 @@ class DescribeGroups:
         return m.DescribeGroupsResponse(groups=described)
 
     def _describe(self, group_id: str, version: int) -> Described:
-        error, membership = self._groups.describe(group_id)
+        error, group = self._groups.describe(group_id)
         if error:
             return Described(group_id=group_id, error_code=error, authorized_operations=NOT_ASKED)
-        if membership is not None:
-            return _described(group_id, membership)
+        if group is not None:
+            return _described(group_id, group)
         dead = Described(group_id=group_id, group_state=State.DEAD.value)
         if version >= FIRST_VERSION_WITH_NOT_FOUND:
             dead.error_code = ErrorCode.GROUP_ID_NOT_FOUND
@@ -56,14 +56,14 @@ class DescribeGroups:
         return dead
 
 
-def _described(group_id: str, membership: Membership) -> Described:
-    protocol = membership.protocol_name if membership.state is State.STABLE else None
+def _described(group_id: str, group: ClassicGroup) -> Described:
+    protocol = group.protocol_name if group.state is State.STABLE else None
     return Described(
         group_id=group_id,
-        group_state=membership.state.value,
-        protocol_type=membership.protocol_type or "",
+        group_state=group.state.value,
+        protocol_type=group.protocol_type or "",
         protocol_data=protocol or "",
-        members=[_member(member, protocol) for member in membership.group_members],
+        members=[_member(member, protocol) for member in group.group_members],
     )
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from odradek.broker.group.groups import Groups
+from odradek.broker.group.state.classic_group import ClassicGroup
 from odradek.broker.group.state.classic_membership import Membership
 from odradek.broker.group.state.classic_requests import (
     UNKNOWN_MEMBER_ID,
@@ -124,10 +125,10 @@ class GroupMetadataManager:
 
     # --- administration ---
 
-    def describe(self, group_id: str) -> tuple[ErrorCode, Membership | None]:
-        """DescribeGroups: the members of a group, None when there is no such group of the classic protocol."""
+    def describe(self, group_id: str) -> tuple[ErrorCode, ClassicGroup | None]:
+        """DescribeGroups: None when there is no such group of the classic protocol."""
         error, membership = self._membership(group_id)
-        return error, membership if isinstance(membership, Membership) else None
+        return error, membership.group if isinstance(membership, Membership) else None
 
     def describe_consumers(self, group_id: str) -> tuple[ErrorCode, ConsumerMembership | None]:
         """ConsumerGroupDescribe: the same for the consumer protocol."""

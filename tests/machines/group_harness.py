@@ -23,7 +23,7 @@ from odradek.broker.group.state.loading import COMMIT_MARKER
 from odradek.broker.group.state.offsets import CommitRequest, Committed
 from odradek.broker.group.state.settings import GroupSettings
 from odradek.broker.replication.transaction_verification import Support, Transaction
-from odradek.broker.runtime.state.effects import KeyValue
+from odradek.broker.runtime.state.effects import KeyValue, TimerName
 from odradek.protocol.batch import Header, Record, build, control_batch, read_header, records
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.topic_partition import TopicPartition
@@ -317,6 +317,12 @@ class Harness:
             self.transactions,
             self.topics,
         )
+
+    def armed(self) -> dict[TimerName, int]:
+        """The timers of the group, with their deadlines."""
+        group = self.coordinator.runtime.find(0, GROUP)
+        assert group is not None
+        return group.membership.armed
 
     def fail_over(self) -> None:
         """Another broker takes over: the old coordinator is notified, the new one reads the log."""

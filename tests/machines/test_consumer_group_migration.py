@@ -250,12 +250,12 @@ def test_a_conversion_to_consumer_that_the_log_refuses_is_reverted() -> None:
     classic_group(harness, "t")
     before = harness.groups.describe(GROUP)[1]
     assert before is not None
-    state, generation, armed = before.state, before.generation, sorted(before.armed)
+    state, generation, armed = before.state, before.generation, sorted(harness.armed())
     harness.log.error = ErrorCode.NOT_ENOUGH_REPLICAS
     assert join(harness, "a", "t").error is ErrorCode.COORDINATOR_NOT_AVAILABLE
     after = harness.groups.describe(GROUP)[1]
     assert after is before
-    assert (after.state, after.generation, sorted(after.armed)) == (state, generation, armed)
+    assert (after.state, after.generation, sorted(harness.armed())) == (state, generation, armed)
     assert kind_in(harness) is Membership
 
 

@@ -274,7 +274,7 @@ class Groups(RuleBasedStateMachine):
         if membership is None:
             assert self.harness.time.waiting == 0
         else:
-            known = membership.armed
+            known = self.harness.armed()
             assert self.harness.time.waiting == len(known)
             members = {member.member_id for member in membership.group_members}
             assert {name[1] for name in known if name[0] == "member"} <= members

@@ -41,7 +41,7 @@ def remembered(group: Group | None) -> dict[str, Any]:
     if group is not None:
         membership = group.membership
         if not isinstance(membership, ConsumerMembership):
-            kind = membership.in_log
+            kind = membership.group.in_log
         elif membership.group_members.epoch or membership.group_members.members:
             kind = facts(membership.group_members)
     return {"membership": kind, **offsets_of(group.offsets if group is not None else Offsets())}

@@ -2,9 +2,9 @@
 
 Kafka's CoordinatorRuntime keeps its state in timeline structures, keyed by the offset of the last write, and reverts
 to the snapshot before a write when the log rejects it. Here each write carries the changes that it made, as functions
-that undo them. A rejected write undoes its own changes and those of every later write of the group or transactional
-id, newest first, so the state is again exactly the log plus the writes before it. `CoordinatorEventProcessor` calls
-this for every coordinator.
+that undo them. A rejected write undoes its own changes and those of every later write of the group or transactional id,
+newest first, so the state is again exactly the log plus the writes before it. `CoordinatorEventProcessor` does this for
+every coordinator.
 
 An append has one of these outcomes:
 

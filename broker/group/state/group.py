@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, Final
 
 from odradek.broker.coordinator.state.pending_writes import COMMITTED
-from odradek.broker.group.state.classic_generation import CONSUMER
+from odradek.broker.group.state.classic_group import CONSUMER
 from odradek.broker.group.state.classic_membership import Membership
 from odradek.broker.group.state.classic_requests import (
     STORE_ERRORS,
@@ -168,7 +168,7 @@ class Group:
         """
         if request.epoch != JOINING:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {self.group_id} is not a consumer group.")
-        group = upgraded(classic, self._settings, self._topics)
+        group = upgraded(classic.group, self._settings, self._topics)
         effects = group.heartbeat(token, request, unique, now)
         if not any(isinstance(effect, Append) for effect in effects):
             return effects  # the member was refused
@@ -188,7 +188,8 @@ class Group:
         """A function that restores the present membership."""
         membership = self.membership
         if isinstance(membership, Membership):
-            was = (membership.state, membership.state_since_ms, membership.in_log)
+            classic = membership.group
+            was = (classic.state, classic.state_since_ms, classic.in_log)
             return partial(self._go_back, membership, was)
         return partial(self._go_back, membership, None)
 
@@ -198,7 +199,8 @@ class Group:
         was: tuple[State, int | None, GroupMetadataValue | None] | None,
     ) -> None:
         if isinstance(membership, Membership) and was is not None:
-            membership.state, membership.state_since_ms, membership.in_log = was
+            classic = membership.group
+            classic.state, classic.state_since_ms, classic.in_log = was
         self._replaced = self._replaced or self.membership
         self.membership = membership
 
@@ -270,7 +272,11 @@ class Group:
     def is_removable(self) -> bool:
         """Whether the group has ended, or has no member, no offset and no record in the log."""
         membership = self.membership
-        known = membership.group_members.epoch if isinstance(membership, ConsumerMembership) else membership.generation
+        known = (
+            membership.group_members.epoch
+            if isinstance(membership, ConsumerMembership)
+            else membership.group.generation
+        )
         return self.is_dead or (self.is_empty and not (known or membership.armed or self.offsets.in_use))
 
     def appended(self, token: Any, error: ErrorCode, now: Now) -> list[Effect]:
@@ -343,7 +349,7 @@ class Group:
         elif membership.protocol_type is None:
             expired = self.offsets.expire(now.wall_ms, retention_ms, None)
         elif membership.state is State.EMPTY:
-            expired = self.offsets.expire(now.wall_ms, retention_ms, membership.state_since_ms)
+            expired = self.offsets.expire(now.wall_ms, retention_ms, membership.group.state_since_ms)
         elif (
             membership.state is State.STABLE and membership.protocol_type == CONSUMER and membership.knows_subscriptions
         ):
@@ -360,9 +366,9 @@ class Group:
         if isinstance(membership, ConsumerMembership):
             membership.group_writes.changes(undo)
             return _undone_last(membership.erase(*records), way_back)
-        if membership.generation > 0:  # generation 0 was never written
+        if membership.group.generation > 0:  # generation 0 was never written
             records.append((group_key(self.group_id), None))
-        membership.in_log = None
+        membership.group.in_log = None
         effects = membership.die(now)
         return effects + ([Append(records, None, undo=(undo, way_back))] if records else [])
 

@@ -80,7 +80,7 @@ class Loader:
             if group_id in rosters:
                 group.membership = ConsumerMembership(group_id, settings, topics, rosters[group_id])
             elif generation is not None and isinstance(group.membership, Membership):
-                group.membership.replay(generation)
+                group.membership.group.replay(generation)
             if offsets is not None:
                 group.offsets = offsets
             found.append(group)

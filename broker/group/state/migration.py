@@ -18,6 +18,7 @@ from __future__ import annotations
 from typing import Final
 
 from odradek.broker.group.state import consumer_group_records as records
+from odradek.broker.group.state.classic_group import ClassicGroup
 from odradek.broker.group.state.classic_members import Member
 from odradek.broker.group.state.classic_membership import Membership
 from odradek.broker.group.state.classic_requests import State, Terms
@@ -39,7 +40,7 @@ UPGRADES: Final = ("upgrade", "bidirectional")
 DOWNGRADES: Final = ("downgrade", "bidirectional")
 
 
-def upgraded(classic: Membership, settings: GroupSettings, topics: Topics) -> ConsumerMembership:
+def upgraded(classic: ClassicGroup, settings: GroupSettings, topics: Topics) -> ConsumerMembership:
     """Convert the group to the consumer protocol; its records are appended with the next event.
 
     Raises KafkaError(GROUP_ID_NOT_FOUND) when it must stay classic.
@@ -64,7 +65,7 @@ def upgraded(classic: Membership, settings: GroupSettings, topics: Topics) -> Co
     return group
 
 
-def _check_upgrade(classic: Membership, settings: GroupSettings) -> None:
+def _check_upgrade(classic: ClassicGroup, settings: GroupSettings) -> None:
     if settings.group_consumer_migration_policy.lower() not in UPGRADES:
         why = "online upgrade is disabled"
     elif classic.protocol_type != CONSUMER:
@@ -76,14 +77,14 @@ def _check_upgrade(classic: Membership, settings: GroupSettings) -> None:
     raise _stays_classic(classic, why)
 
 
-def _stays_classic(classic: Membership, why: str) -> KafkaError:
+def _stays_classic(classic: ClassicGroup, why: str) -> KafkaError:
     return KafkaError(
         ErrorCode.GROUP_ID_NOT_FOUND,
         f"Cannot upgrade classic group {classic.group_id} to consumer group because {why}.",
     )
 
 
-def _members(classic: Membership, topics: Topics) -> list[ConsumerMember]:
+def _members(classic: ClassicGroup, topics: Topics) -> list[ConsumerMember]:
     taken: set[tuple[bytes, int]] = set()
     members = []
     for member in classic.group_members:
@@ -137,7 +138,8 @@ def downgraded(
     group: ConsumerMembership, settings: GroupSettings, topics: Topics, now: Now
 ) -> tuple[Membership, KeyValue]:
     """The group in the classic protocol, Stable in the newest epoch of its members, and its record."""
-    classic = Membership(group.group_id, settings, now)
+    membership = Membership(group.group_id, settings, now)
+    classic = membership.group
     for member in group.group_members.members.values():
         terms = member.classic
         if terms is None:
@@ -162,4 +164,4 @@ def downgraded(
     value = classic.generation_value({member.member_id: member.assignment for member in classic.group_members})
     value.current_state_timestamp = now.wall_ms
     classic.replay(value)
-    return classic, group_record(group.group_id, value)
+    return membership, group_record(group.group_id, value)

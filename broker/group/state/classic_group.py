@@ -1,0 +1,154 @@
+"""Classic group: members, generation, protocol and state, and what they allow (Kafka: ClassicGroup, GroupMetadata).
+
+`classic_rebalance` has the transitions from one generation to the next, and `classic_membership` the requests.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from odradek.broker.group.state.classic_members import ClassicGroupMembers, Member
+from odradek.broker.group.state.classic_requests import (
+    UNKNOWN_MEMBER_ID,
+    JoinRequest,
+    JoinResult,
+    State,
+    SyncRequest,
+    SyncResult,
+)
+from odradek.broker.group.state.records import member_value, restore_members, subscribed_topics
+from odradek.broker.runtime.state.effects import Now
+from odradek.protocol import messages as m
+from odradek.protocol.errors import ErrorCode
+
+CONSUMER: Final = "consumer"
+
+
+class ClassicGroup:
+    """The state of a group of the classic protocol, without the requests that wait in a rebalance."""
+
+    def __init__(self, group_id: str, now: Now) -> None:
+        self.group_id = group_id
+        self.state = State.EMPTY
+        self.state_since_ms: int | None = now.wall_ms
+        self.generation = 0
+        self.protocol_type: str | None = None
+        self.protocol_name: str | None = None
+        self.group_members = ClassicGroupMembers()
+        self.in_log: m.GroupMetadataValue | None = None
+        """The generation in the log, or in an append that the log has not refused."""
+        self._subscribed: frozenset[str] | None = None
+
+    def subscribes_to(self, topic: str) -> bool:
+        """Whether a member consumes this topic; True also where the subscriptions are unknown."""
+        return self._subscribed is None or topic in self._subscribed
+
+    @property
+    def knows_subscriptions(self) -> bool:
+        """Whether the members are consumers with readable subscriptions."""
+        return self._subscribed is not None
+
+    def generation_value(self, assignments: dict[str, bytes]) -> m.GroupMetadataValue:
+        """The record value of the current generation."""
+        return m.GroupMetadataValue(
+            protocol_type=self.protocol_type or "",
+            generation=self.generation,
+            protocol=self.protocol_name,
+            leader=self.group_members.leader,
+            current_state_timestamp=-1 if self.state_since_ms is None else self.state_since_ms,
+            members=[
+                member_value(each, self.protocol_name, assignments[each.member_id]) for each in self.group_members
+            ],
+        )
+
+    def join_result(self, member: Member) -> JoinResult:
+        """The answer of a join: the current generation, for the leader with all members."""
+        leads = self.group_members.leader == member.member_id
+        return JoinResult(
+            ErrorCode.NONE,
+            member.member_id,
+            self.generation,
+            self.protocol_type,
+            self.protocol_name,
+            self.group_members.leader or "",
+            tuple(
+                (each.member_id, each.terms.instance_id, each.metadata(self.protocol_name))
+                for each in self.group_members
+            )
+            if leads
+            else (),
+        )
+
+    def sync_result(self, member: Member) -> SyncResult:
+        """The answer of a sync: the member's assignment."""
+        return SyncResult(ErrorCode.NONE, self.protocol_type, self.protocol_name, member.assignment)
+
+    def check_member(self, member_id: str, instance_id: str | None) -> ErrorCode:
+        """Whether these ids are those of one member."""
+        if instance_id is not None:
+            static = self.group_members.of_instance(instance_id)
+            if static is None:
+                return ErrorCode.UNKNOWN_MEMBER_ID
+            if static.member_id != member_id:
+                return ErrorCode.FENCED_INSTANCE_ID
+        return ErrorCode.NONE if member_id in self.group_members else ErrorCode.UNKNOWN_MEMBER_ID
+
+    def check_sync(self, request: SyncRequest) -> ErrorCode:
+        """Whether the sender of a SyncGroup is a member of the current generation."""
+        if self.state is State.DEAD:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        error = self.check_member(request.member_id, request.instance_id)
+        if error:
+            return error
+        if request.generation != self.generation:
+            return ErrorCode.ILLEGAL_GENERATION
+        if request.protocol_type is not None and request.protocol_type != self.protocol_type:
+            return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        if request.protocol_name is not None and request.protocol_name != self.protocol_name:
+            return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        if self.state is State.EMPTY:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        return ErrorCode.REBALANCE_IN_PROGRESS if self.state is State.PREPARING else ErrorCode.NONE
+
+    def check_commit(self, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
+        """Whether this sender may commit; generation -1 without ids is a consumer that assigns partitions itself."""
+        if self.state is State.DEAD:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        if generation < 0 and self.state is State.EMPTY:
+            return ErrorCode.NONE
+        if generation < 0 and member_id == UNKNOWN_MEMBER_ID and instance_id is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID  # a group with members accepts commits of its members only
+        error = self.check_member(member_id, instance_id)
+        if error:
+            return error
+        if generation != self.generation:
+            return ErrorCode.ILLEGAL_GENERATION
+        # The member has received the new generation, so it must not commit what it read in the old one.
+        return ErrorCode.REBALANCE_IN_PROGRESS if self.state is State.COMPLETING else ErrorCode.NONE
+
+    def speaks(self, request: JoinRequest) -> bool:
+        """Whether a joining member has the group's protocol type, and a protocol that every member supports."""
+        if self.state is State.EMPTY:
+            return bool(request.protocol_type and request.terms.protocols)
+        return self.protocol_type == request.protocol_type and self.group_members.supports(request.terms.protocols)
+
+    def become(self, state: State, now: Now) -> None:
+        """Change the state."""
+        self.state = state
+        self.state_since_ms = now.wall_ms
+
+    def replay(self, value: m.GroupMetadataValue) -> None:
+        """Apply a generation that is in the log: during a load, and when an assignment has become durable."""
+        self.generation = value.generation
+        self.protocol_type = value.protocol_type or None
+        self.protocol_name = value.protocol
+        restore_members(self.group_members, value)
+        self.state = State.STABLE if value.members else State.EMPTY
+        self.state_since_ms = value.current_state_timestamp if value.current_state_timestamp >= 0 else None
+        self.note_subscriptions()
+        self.in_log = value
+
+    def note_subscriptions(self) -> None:
+        """Read the subscriptions of the members for the current protocol."""
+        consumes = self.protocol_type == CONSUMER
+        self._subscribed = subscribed_topics(self.group_members, self.protocol_name) if consumes else None

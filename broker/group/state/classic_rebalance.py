@@ -1,0 +1,228 @@
+"""Rebalance of a classic group: from one generation to the next (Kafka: GroupMetadataManager.prepareRebalance).
+
+`classic_membership` has the table of the states. A rebalance gathers the joins of all members (`JOIN` ends that), then
+the leader's assignment (`SYNC` removes members that did not send their sync), and appends the generation.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, Final
+
+from odradek.broker.coordinator.state.pending_writes import RETRY_MS
+from odradek.broker.group.state.classic_group import ClassicGroup
+from odradek.broker.group.state.classic_members import Member
+from odradek.broker.group.state.classic_requests import (
+    UNKNOWN_MEMBER_ID,
+    GenerationStored,
+    JoinResult,
+    ReturnStored,
+    State,
+    SyncResult,
+    Terms,
+)
+from odradek.broker.group.state.classic_sessions import ClassicSessions
+from odradek.broker.group.state.records import group_record
+from odradek.broker.group.state.settings import GroupSettings
+from odradek.broker.runtime.state.effects import Now, TimerName
+from odradek.protocol import messages as m
+from odradek.protocol.errors import ErrorCode
+
+JOIN: Final[TimerName] = ("join",)
+SYNC: Final[TimerName] = ("sync",)
+
+
+class ClassicRebalance:
+    """The rebalances of one group."""
+
+    def __init__(self, group: ClassicGroup, sessions: ClassicSessions, settings: GroupSettings) -> None:
+        self._group = group
+        self._sessions = sessions
+        self._settings = settings
+        self._unsynced: dict[str, None] = {}
+        # While the first generation gathers: (the present delay, by how much it may still be prolonged).
+        self._initial_delay: tuple[int, int] | None = None
+        self._new_member_during_delay = False
+        self._storing_generation = -1
+
+    # --- the join phase ---
+
+    def note_new_member(self) -> None:
+        """A member joins for the first time: it prolongs the initial delay."""
+        if self._group.state is State.PREPARING and self._group.generation == 0:
+            self._new_member_during_delay = True
+
+    def rejoin(self, token: Any, member: Member, terms: Terms) -> None:
+        """A member joins again, perhaps with other protocols."""
+        self._sessions.answer_join(member, JoinResult(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
+        self._group.group_members.update(member, terms)
+        member.join_token = token
+
+    def maybe_prepare(self, now: Now) -> None:
+        """Begin a rebalance, unless members are joining already."""
+        if self._group.state in (State.EMPTY, State.STABLE, State.COMPLETING):
+            self.prepare(now)
+
+    def prepare(self, now: Now) -> None:
+        """Begin a rebalance: wait until all members have joined."""
+        if self._group.state is State.COMPLETING:
+            self._refuse_assignment(ErrorCode.REBALANCE_IN_PROGRESS, now)
+        self._unsynced.clear()
+        self._sessions.effects.disarm(SYNC)
+        timeout_ms = self._group.group_members.rebalance_timeout_ms
+        if self._group.state is State.EMPTY:
+            delay_ms = self._settings.group_initial_rebalance_delay_ms
+            self._initial_delay = (delay_ms, max(timeout_ms - delay_ms, 0))
+            self._sessions.effects.arm(JOIN, now.monotonic_ms + delay_ms)
+        else:
+            self._initial_delay = None
+            self._sessions.effects.arm(JOIN, now.monotonic_ms + timeout_ms)
+        self._group.become(State.PREPARING, now)
+        self.try_complete_join(now)
+
+    def try_complete_join(self, now: Now) -> None:
+        """End the join phase if every member has joined."""
+        if (
+            self._group.state is State.PREPARING
+            and self._initial_delay is None
+            and not self._sessions.pending
+            and self._group.group_members.all_joined
+        ):
+            self._complete_join(now)
+
+    def join_deadline(self, now: Now) -> None:
+        """End the join phase, or prolong the initial delay."""
+        if self._group.state is not State.PREPARING:
+            return
+        if self._initial_delay is not None:
+            delay_ms, left_ms = self._initial_delay
+            if self._new_member_during_delay and left_ms:
+                self._new_member_during_delay = False
+                next_ms = min(self._settings.group_initial_rebalance_delay_ms, left_ms)
+                self._initial_delay = (next_ms, max(left_ms - delay_ms, 0))
+                self._sessions.effects.arm(JOIN, now.monotonic_ms + next_ms)
+                return
+        self._complete_join(now)
+
+    def _complete_join(self, now: Now) -> None:
+        self._initial_delay = None
+        self._sessions.effects.disarm(JOIN)
+        for member in [each for each in self._group.group_members if each.join_token is None and not each.is_static]:
+            self.drop(member.member_id)
+        if self._group.group_members and not self._group.group_members.elect():
+            # Only static members are left and none has rejoined: wait until one does, or until their sessions end.
+            self._sessions.effects.arm(JOIN, now.monotonic_ms + self._group.group_members.rebalance_timeout_ms)
+            return
+        self._group.generation += 1
+        self._unsynced.clear()
+        if not self._group.group_members:
+            self._group.protocol_name = None
+            self._group.become(State.EMPTY, now)
+            self._group.note_subscriptions()
+            self.store({}, None)
+            return
+        self._group.protocol_name = self._group.group_members.select_protocol()
+        self._group.become(State.COMPLETING, now)
+        self._group.note_subscriptions()
+        for member in self._group.group_members:
+            self._sessions.answer_join(member, self._group.join_result(member))
+            self._sessions.renew(member, now)
+            member.is_new = False
+            self._unsynced[member.member_id] = None
+        self._sessions.effects.arm(SYNC, now.monotonic_ms + self._group.group_members.rebalance_timeout_ms)
+
+    # --- the assignment ---
+
+    def assign(self, assignments: dict[str, bytes]) -> None:
+        """Store the leader's assignments.
+
+        A leader that syncs again must not store a second assignment while the first append is pending.
+        """
+        if self._storing_generation != self._group.generation:
+            self._storing_generation = self._group.generation
+            self.store(
+                {each.member_id: assignments.get(each.member_id, b"") for each in self._group.group_members}, None
+            )
+
+    def synced(self, member: Member) -> None:
+        """A member has sent its sync."""
+        self._unsynced.pop(member.member_id, None)
+        if not self._unsynced:
+            self._sessions.effects.disarm(SYNC)
+
+    def sync_deadline(self, now: Now) -> None:
+        """Remove the members that did not sync, and begin a rebalance."""
+        if self._group.state in (State.COMPLETING, State.STABLE) and self._unsynced:
+            for member_id in list(self._unsynced):
+                self.drop(member_id)
+            self.prepare(now)
+
+    def finish_generation(self, value: m.GroupMetadataValue, error: ErrorCode, now: Now) -> None:
+        """Send the assignments, which are durable, or begin a rebalance if the log has refused them."""
+        if self._group.generation != value.generation or self._group.state is not State.COMPLETING:
+            return  # a later rebalance has made this assignment obsolete, or the generation is empty
+        self._storing_generation = -1
+        if error:
+            self._refuse_assignment(error, now)
+            self.prepare(now)
+            return
+        self._group.replay(value)
+        for member in self._group.group_members:
+            if member.sync_token is not None:
+                self._sessions.answer_sync(member, self._group.sync_result(member))
+                self._sessions.renew(member, now)
+
+    def revert_empty(self, value: m.GroupMetadataValue, now: Now) -> None:
+        """The log has refused the generation without members: the rebalance before it ends again after RETRY_MS."""
+        if self._group.generation == value.generation and self._group.state is State.EMPTY:
+            self._group.generation -= 1
+            self._group.become(State.PREPARING, now)
+            self._sessions.effects.arm(JOIN, now.monotonic_ms + RETRY_MS)
+
+    def _refuse_assignment(self, error: ErrorCode, now: Now) -> None:
+        for member in self._group.group_members:
+            member.assignment = b""
+            if member.sync_token is not None:
+                self._sessions.answer_sync(member, SyncResult(error))
+                # Its session was suspended while its sync waited.
+                self._sessions.renew(member, now)
+
+    # --- members that leave ---
+
+    def remove(self, member: Member, now: Now) -> None:
+        """Remove a member that leaves or whose session has ended."""
+        self.drop(member.member_id)
+        if self._group.state in (State.STABLE, State.COMPLETING):
+            self.prepare(now)
+        else:
+            self.try_complete_join(now)
+
+    def drop(self, member_id: str) -> None:
+        """Remove a member or a pending id, and answer its waiting requests."""
+        self._unsynced.pop(member_id, None)
+        self._sessions.expect_no_more(member_id)
+        member = self._group.group_members.remove(member_id)
+        if member is not None:
+            self._sessions.answer_join(member, JoinResult(ErrorCode.UNKNOWN_MEMBER_ID, UNKNOWN_MEMBER_ID))
+            self._sessions.answer_sync(member, SyncResult(ErrorCode.UNKNOWN_MEMBER_ID))
+            self._sessions.end(member_id)
+
+    def store(self, assignments: dict[str, bytes], undo: ReturnStored | None) -> None:
+        """Append the current generation with these assignments."""
+        value = self._group.generation_value(assignments)
+        before, self._group.in_log = self._group.in_log, value
+        self._sessions.effects.append(
+            [group_record(self._group.group_id, value)],
+            undo or GenerationStored(value),
+            (partial(setattr, self._group, "in_log", before),),
+        )
+
+    def renamed(self, old_id: str, member_id: str) -> None:
+        """A static member has another id."""
+        if old_id in self._unsynced:
+            del self._unsynced[old_id]
+            self._unsynced[member_id] = None
+
+    def cancel(self) -> None:
+        """End the rebalance without a result, because the group ends."""
+        self._initial_delay = None
