@@ -109,7 +109,6 @@ MOST_METHODS = 30
 MOST_PARAMETERS = 9
 """Of a constructor."""
 TOO_LARGE: dict[str, tuple[int, int]] = {
-    "broker.replication.partition.Replica": (39, 6),
     "cluster_process.ClusterProcess": (33, 6),
     "storage.log.Log": (41, 5),
 }

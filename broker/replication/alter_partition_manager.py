@@ -2,7 +2,8 @@
 
 The manager sends the pending ISRs of all partitions in one request and has one request in flight at a time. If a
 request is lost, or reaches a broker that is not the controller, the manager retries after RETRY_MS with the changes
-that are still pending. It passes the controller's result for a partition to the partition's replica.
+that are still pending. It applies the controller's answer to the partition's state machine (Kafka:
+Partition.handleAlterPartitionUpdate, handleAlterPartitionError).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Final
 from odradek.broker.network.controller_channel import Ask, BrokerIdentity
 from odradek.broker.replication.partition import Replica
 from odradek.broker.replication.state.partition import LeaderAndIsr, PendingIsr
+from odradek.broker.runtime.purgatory import check_and_complete
 from odradek.broker.runtime.timers import Clock, Timer, Timers
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
@@ -113,7 +115,7 @@ class DefaultAlterPartitionManager:
                 log.info(
                     "ISR change rejected topic=%s partition=%d error=%s", replica.topic, replica.partition, error.name
                 )
-                if replica.isr_refused(change, error):
+                if self._refused(replica, change, error):
                     self._pending.setdefault(replica, change)
                     again = True
                 continue
@@ -125,5 +127,31 @@ class DefaultAlterPartitionManager:
                 partition.partition_epoch,
                 bool(partition.leader_recovery_state),
             )
-            replica.isr_changed(change, state)
+            self._accepted(replica, change, state)
         self._send_after(RETRY_MS if again else 0)
+
+    def _accepted(self, replica: Replica, change: PendingIsr, state: LeaderAndIsr) -> None:
+        """The controller has accepted a change of the ISR, or returned a newer state."""
+        before = replica.machine.isr
+        replica.machine.isr_changed(change, state, self._clock.monotonic_ms())
+        if replica.machine.isr != before:
+            replica.metrics.isr_shrinks += not before <= replica.machine.isr
+            replica.metrics.isr_expands += not replica.machine.isr <= before
+            log.info(
+                "ISR changed topic=%s partition=%d isr=%s previous_isr=%s",
+                replica.topic,
+                replica.partition,
+                sorted(replica.machine.isr),
+                sorted(before),
+            )
+        check_and_complete(replica)
+
+    def _refused(self, replica: Replica, change: PendingIsr, error: ErrorCode) -> bool:
+        """The controller has refused a change of the ISR. Returns whether to send the request again."""
+        machine = replica.machine
+        before = machine.high_watermark
+        replica.metrics.failed_isr_updates += 1
+        again = machine.isr_refused(change, error, self._clock.monotonic_ms())
+        if machine.high_watermark > before:
+            check_and_complete(replica)
+        return again

@@ -18,9 +18,10 @@ from typing import Final, NamedTuple
 from zlib import crc32
 
 from odradek.broker.network.inter_broker_connection import Network, Peer, PeerLostError
+from odradek.broker.replication.follower_replica import FollowerReplica
 from odradek.broker.replication.partition import Replica
 from odradek.broker.replication.state.follower import FetchSession, Position
-from odradek.broker.runtime.timers import Timer
+from odradek.broker.runtime.timers import Clock, Timer
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode, KafkaError
 
@@ -64,10 +65,10 @@ class FetchSettings(NamedTuple):
 class _Followed:
     """The state of one fetched partition (Kafka: PartitionFetchState)."""
 
-    __slots__ = ("asking", "errors", "lag", "leader_epoch", "not_before_ms", "replica")
+    __slots__ = ("asking", "errors", "follower", "lag", "leader_epoch", "not_before_ms")
 
-    def __init__(self, replica: Replica, leader_epoch: int) -> None:
-        self.replica = replica
+    def __init__(self, replica: Replica, leader_epoch: int, clock: Clock) -> None:
+        self.follower = FollowerReplica(replica, clock)
         self.leader_epoch = leader_epoch
         self.not_before_ms = 0
         self.errors = 0
@@ -76,6 +77,11 @@ class _Followed:
         """Number of records below the leader's high watermark that this replica does not have yet."""
         self.asking = False
         """Whether a ListOffsets request is in flight because the fetch offset was out of range."""
+
+    @property
+    def replica(self) -> Replica:
+        """The replica of the partition."""
+        return self.follower.replica
 
 
 class LeaderFetcher:
@@ -106,7 +112,7 @@ class LeaderFetcher:
 
     def follow(self, replica: Replica, leader_epoch: int) -> None:
         """Fetch this partition from the end of its log, in this leader epoch."""
-        self._followed[replica.topic_id, replica.partition] = _Followed(replica, leader_epoch)
+        self._followed[replica.topic_id, replica.partition] = _Followed(replica, leader_epoch, self._network.clock)
         self._wake()
 
     def leave(self, replica: Replica) -> None:
@@ -156,7 +162,7 @@ class LeaderFetcher:
             if followed.not_before_ms > now_ms:
                 soonest = min(soonest or followed.not_before_ms, followed.not_before_ms)
             elif not followed.asking:
-                position = followed.replica.fetch_position(followed.leader_epoch)
+                position = followed.follower.fetch_position(followed.leader_epoch)
                 wanted[key] = position
                 flight[key] = (followed, position)
         if not wanted:
@@ -259,11 +265,11 @@ class LeaderFetcher:
                 followed.errors = 0
                 diverging = data.diverging_epoch
                 if diverging is not None and diverging.epoch >= 0:
-                    replica.cut_divergence(diverging.epoch, diverging.end_offset, asked)
+                    followed.follower.truncate_to_divergence(diverging.epoch, diverging.end_offset, asked)
                 else:
                     bounds = data.high_watermark, data.log_start_offset, data.compacted_everywhere
                     epochs = [(each.epoch, each.start_offset) for each in data.leader_epochs]
-                    replica.replicate(asked, data.records, *bounds, epochs)
+                    followed.follower.replicate(asked, data.records, *bounds, epochs)
                     followed.lag = max(0, data.high_watermark - replica.log.end_offset)
                 return
         except KafkaError as error:
@@ -344,9 +350,9 @@ class LeaderFetcher:
                     replica.log.end_offset,
                     received.offset,
                 )
-                replica.cut(received.offset)
+                followed.follower.truncate_to(received.offset)
             else:
-                replica.begin_at(received.offset)
+                followed.follower.truncate_fully_and_start_at(received.offset)
         except KafkaError as error:
             log.error(
                 "failed to truncate log, fetching stopped topic=%s partition=%d error=%s",

@@ -17,7 +17,6 @@ from typing import Protocol
 
 from odradek.broker.metadata.state.topics import INTERNAL_TOPICS
 from odradek.broker.metrics.broker_metrics import TopicMetrics
-from odradek.broker.replication.state.follower import Position, truncation_offset
 from odradek.broker.replication.state.partition import LeaderAndIsr, PartitionMachine, PendingIsr, Role
 from odradek.broker.runtime.purgatory import Watchers, check_and_complete
 from odradek.broker.runtime.timers import Clock
@@ -27,7 +26,7 @@ from odradek.storage.compaction import Cleaned
 from odradek.storage.config import LogConfig as LogConfig
 from odradek.storage.config import Origin
 from odradek.storage.flush import Flush
-from odradek.storage.log import Epochs, Log
+from odradek.storage.log import Log
 from odradek.storage.producers import Verification
 from odradek.storage.segments import LogSlice
 from odradek.storage.validation import BATCHES_SINCE, Appended, Prepared
@@ -54,7 +53,7 @@ class AlterPartitionManager(Protocol):
     """Sends a leader's AlterPartition requests to the controller."""
 
     def ask(self, replica: Replica, change: PendingIsr) -> None:
-        """Request the change from the controller; its answer goes to `Replica.isr_changed` or `isr_refused`."""
+        """Request the change from the controller, and apply its answer to the replica."""
         ...
 
 
@@ -119,7 +118,7 @@ class Replica:
         """
         machine = self.machine
         if state.leader_epoch > machine.leader_epoch:
-            with self._disk():
+            with self.disk():
                 self.log.begin_epoch(state.leader_epoch)
         machine.cleaned(self.cleaned_to)
         machine.become_leader(state, self._clock.monotonic_ms())
@@ -129,86 +128,6 @@ class Replica:
         """Apply a LeaderAndIsr request that names another broker as leader, or none."""
         self.machine.become_follower(state)
         check_and_complete(self)
-
-    # ---- replication from the leader
-
-    def fetch_position(self, leader_epoch: int) -> Position:
-        """The position of the next fetch from the leader."""
-        log = self.log
-        if log.epochs.latest < 0 and self.machine.high_watermark < log.end_offset:
-            # A log without leader epochs (older than KIP-101) can only be truncated to its high watermark.
-            with self._disk():
-                self.cut(self.machine.high_watermark)
-        cleaned_to = max(0, self.cleaned_to)
-        return Position(log.end_offset, log.epochs.latest, leader_epoch, log.start_offset, cleaned_to)
-
-    def replicate(
-        self,
-        asked: Position,
-        records: memoryview | None,
-        high_watermark: int,
-        log_start_offset: int,
-        compacted_everywhere: int = -1,
-        epochs: Epochs = (),
-    ) -> None:
-        """Append the records that the leader returned for the fetch at `asked`, and apply the leader's high watermark
-        and log start offset.
-
-        `compacted_everywhere` is -1 if the leader does not send it; `epochs` has (epoch, start offset) of the leader
-        epochs that start in the records. Raises KafkaError if the records do not fit the log, or the disk fails.
-        """
-        machine, log = self.machine, self.log
-        if machine.role is not Role.FOLLOWER or asked.leader_epoch != machine.leader_epoch:
-            return
-        machine.received_compacted(compacted_everywhere)
-        if asked.fetch_offset != log.end_offset:
-            return
-        with self._disk():
-            if records:
-                now_ms = self._clock.now_ms()
-                log.append_replicated(records, now_ms=now_ms, leader_epoch=asked.leader_epoch, epochs=epochs)
-                self.metrics.replication_bytes_in += len(records)
-                if log.config.flushes and log.flush_due(now_ms):
-                    # The next fetch acknowledges these records to the leader, so they have to be durable first.
-                    log.flush(now_ms=now_ms)
-            moved = machine.replicated(log.end_offset, high_watermark)
-            start = min(log_start_offset, machine.high_watermark)
-            if start > log.start_offset:
-                log.advance_start_offset(start, high_watermark=machine.high_watermark)
-        if moved and self.watchers:
-            check_and_complete(self)
-
-    def cut_divergence(self, leader_epoch: int, leader_end: int, asked: Position) -> None:
-        """Truncate the log: the leader has another end offset for the last epoch of this log (a diverging epoch).
-
-        Raises KafkaError when the disk fails.
-        """
-        if self.machine.role is not Role.FOLLOWER or asked.leader_epoch != self.machine.leader_epoch:
-            return
-        log = self.log
-        self.cut(truncation_offset(leader_epoch, leader_end, log.epochs, log.end_offset, asked.fetch_offset))
-
-    def cut(self, offset: int) -> None:
-        """Truncate the log to `offset`. Raises KafkaError when the disk fails."""
-        if offset < self.machine.high_watermark:
-            log.warning(
-                "truncating log below high watermark topic=%s partition=%d offset=%d high_watermark=%d",
-                self.topic,
-                self.partition,
-                offset,
-                self.machine.high_watermark,
-            )
-        with self._disk():
-            self.log.truncate_to(offset, now_ms=self._clock.now_ms())
-        self.machine.truncated(self.log.end_offset)
-
-    def begin_at(self, leader_start: int) -> None:
-        """Restart the log at `leader_start`, the leader's log start offset, if it ends below that offset."""
-        if leader_start > self.log.end_offset:
-            with self._disk():
-                self.log.truncate_fully(leader_start, now_ms=self._clock.now_ms())
-            self.machine.truncated(self.log.end_offset)
-            self.machine.replicated(self.log.end_offset, leader_start)
 
     # ---- fetches of followers and the ISR
 
@@ -230,7 +149,9 @@ class Replica:
         ):
             check_and_complete(self)
         if replica_id not in machine.isr and machine.pending is None:
-            self._ask_isr(machine.propose_expansion(replica_id))
+            change = machine.propose_expansion(replica_id)
+            if change is not None:
+                self._alter_partition_manager.ask(self, change)
 
     def shrink_isr(self) -> None:
         """Request an ISR without the followers that were not caught up for `replica.lag.time.max.ms`."""
@@ -238,37 +159,9 @@ class Replica:
         if machine.role is Role.LEADER and machine.remotes:
             if machine.reconsider(now_ms):
                 check_and_complete(self)
-            self._ask_isr(machine.propose_shrink(now_ms))
-
-    def _ask_isr(self, change: PendingIsr | None) -> None:
-        if change is not None:
-            self._alter_partition_manager.ask(self, change)
-
-    def isr_changed(self, change: PendingIsr, state: LeaderAndIsr) -> None:
-        """The controller has accepted a change of the ISR, or returned a newer state."""
-        before = self.machine.isr
-        self.machine.isr_changed(change, state, self._clock.monotonic_ms())
-        if self.machine.isr != before:
-            self.metrics.isr_shrinks += not before <= self.machine.isr
-            self.metrics.isr_expands += not self.machine.isr <= before
-            log.info(
-                "ISR changed topic=%s partition=%d isr=%s previous_isr=%s",
-                self.topic,
-                self.partition,
-                sorted(self.machine.isr),
-                sorted(before),
-            )
-        check_and_complete(self)
-
-    def isr_refused(self, change: PendingIsr, error: ErrorCode) -> bool:
-        """The controller has refused a change of the ISR. Returns whether to send the request again."""
-        machine = self.machine
-        before = machine.high_watermark
-        self.metrics.failed_isr_updates += 1
-        again = machine.isr_refused(change, error, self._clock.monotonic_ms())
-        if machine.high_watermark > before:
-            check_and_complete(self)
-        return again
+            change = machine.propose_shrink(now_ms)
+            if change is not None:
+                self._alter_partition_manager.ask(self, change)
 
     # ---- writing
 
@@ -335,7 +228,7 @@ class Replica:
         with acks=all.
         """
         self.machine.check_may_append(ACKS_ALL)
-        with self._disk():
+        with self.disk():
             appended = self.log.append(
                 records,
                 leader_epoch=self.machine.leader_epoch,
@@ -476,12 +369,12 @@ class Replica:
 
     def delete_old_segments(self, now_ms: int) -> None:
         """Apply retention by time and size, up to the high watermark."""
-        with self._disk():
+        with self.disk():
             self.log.delete_old_segments(high_watermark=self.machine.high_watermark, now_ms=now_ms)
 
     def delete_records(self, offset: int) -> None:
         """Move the log start offset to `offset`. Raises KafkaError OFFSET_OUT_OF_RANGE beyond the high watermark."""
-        with self._disk():
+        with self.disk():
             moved = self.log.advance_start_offset(offset, high_watermark=self.machine.high_watermark)
         if moved:
             check_and_complete(self)
@@ -507,7 +400,7 @@ class Replica:
 
         Raises KafkaError when the disk fails.
         """
-        with self._disk():
+        with self.disk():
             fits = self.log.swap_in(cleaned, now_ms=self._clock.now_ms())
         if fits:
             self.cleaned()
@@ -516,7 +409,8 @@ class Replica:
     # ---- disk failure and removal
 
     @contextmanager
-    def _disk(self) -> Iterator[None]:
+    def disk(self) -> Iterator[None]:
+        """Take the partition offline if the disk fails in this block."""
         try:
             yield
         except KafkaError:

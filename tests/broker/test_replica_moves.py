@@ -12,8 +12,9 @@ from random import Random
 
 import pytest
 
+from odradek.broker.replication.follower_replica import FollowerReplica
 from odradek.protocol.errors import ErrorCode, KafkaError
-from tests.broker.replica_places import NAME, PATHS, Places
+from tests.broker.replica_places import NAME, PATHS, Clock, Places
 from tests.storage.disks import Choose, MemoryDisk, at_random, keep_all, keep_nothing
 from tests.storage.r13 import batches_of, check_files
 
@@ -223,7 +224,7 @@ def test_a_truncation_also_truncates_the_future_log() -> None:
         if turn in (1, 3, 4):
             replica = places.replicas.get(*NAME)
             assert replica is not None
-            replica.cut(places.log().end_offset - 8)
+            FollowerReplica(replica, Clock()).truncate_to(places.log().end_offset - 8)
             places.lead()
             for _ in range(3):
                 places.append(1000 + turn)

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from odradek.broker.config.broker_config import BrokerConfig
+from odradek.broker.replication.follower_replica import FollowerReplica
 from odradek.broker.replication.partition import Replica
 from odradek.broker.replication.state.follower import Position
 from odradek.broker.server import Broker
@@ -110,13 +111,13 @@ async def test_kafka_replicates_with_unknown_tags_as_without(
     kafka: Kafka, ours: Broker, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     positions: list[Position] = []
-    real = Replica.fetch_position
+    real = FollowerReplica.fetch_position
 
-    def noted(replica: Replica, leader_epoch: int) -> Position:
-        positions.append(real(replica, leader_epoch))
+    def noted(follower: FollowerReplica, leader_epoch: int) -> Position:
+        positions.append(real(follower, leader_epoch))
         return positions[-1]
 
-    monkeypatch.setattr(Replica, "fetch_position", noted)
+    monkeypatch.setattr(FollowerReplica, "fetch_position", noted)
     caplog.set_level(logging.INFO, logger="odradek.broker.replication.fetcher")
     clients = {LED_BY_OURS: await Client.connect(ours.port), LED_BY_KAFKA: await Client.connect(kafka.port)}
     await create(clients[LED_BY_KAFKA])  # the controller, as it was there first

@@ -230,7 +230,7 @@ class Progress(RuleBasedStateMachine):
             self.wire.remove(message)
         if isinstance(message, Answer):
             machine = self.machines[message.follower]
-            if machine.leader_epoch == message.epoch:  # as in Replica.replicate
+            if machine.leader_epoch == message.epoch:  # as in FollowerReplica.replicate
                 machine.received_compacted(message.compacted_everywhere)
             return
         leading = self.machines[message.leader]

@@ -15,7 +15,8 @@ from odradek.broker.controller.state.partition_state_machine import PartitionSta
 from odradek.broker.controller.state.steps import Steps, Write
 from odradek.broker.registry import znodes
 from odradek.broker.registry.interface import Check
-from odradek.broker.replication import partition as replica_module
+from odradek.broker.replication import follower_replica as follower_module
+from odradek.broker.replication.follower_replica import FollowerReplica
 from odradek.broker.replication.partition import Replica
 from odradek.broker.replication.replica_manager import ReplicaManager
 from odradek.broker.replication.state.follower import Position
@@ -25,8 +26,8 @@ from odradek.protocol.errors import ErrorCode
 Plant = Callable[[], AbstractContextManager[None]]
 
 
-def _without_epoch(replica: Replica, leader_epoch: int) -> Position:
-    log = replica.log
+def _without_epoch(follower: FollowerReplica, leader_epoch: int) -> Position:
+    log = follower.replica.log
     return Position(log.end_offset, -1, leader_epoch, log.start_offset)
 
 
@@ -37,16 +38,19 @@ def kip_101_loss() -> Iterator[None]:
 
     def follow(replica: Replica, state: LeaderAndIsr) -> None:
         real(replica, state)
-        replica.cut(replica.machine.high_watermark)
+        FollowerReplica(replica, replica._clock).truncate_to(replica.machine.high_watermark)
 
-    with mock.patch.object(Replica, "follow", follow), mock.patch.object(Replica, "fetch_position", _without_epoch):
+    with (
+        mock.patch.object(Replica, "follow", follow),
+        mock.patch.object(FollowerReplica, "fetch_position", _without_epoch),
+    ):
         yield
 
 
 @contextmanager
 def kip_101_divergence() -> Iterator[None]:
     """A follower fetches on from its end, without regard to the leader's log below."""
-    with mock.patch.object(Replica, "fetch_position", _without_epoch):
+    with mock.patch.object(FollowerReplica, "fetch_position", _without_epoch):
         yield
 
 
@@ -57,7 +61,7 @@ def kip_279() -> Iterator[None]:
     def leaders_end(leader_epoch: int, leader_end: int, epochs: Any, log_end: int, fallback: int) -> int:
         return min(leader_end if leader_end >= 0 else fallback, log_end)
 
-    with mock.patch.object(replica_module, "truncation_offset", leaders_end):
+    with mock.patch.object(follower_module, "truncation_offset", leaders_end):
         yield
 
 
@@ -65,18 +69,22 @@ def kip_279() -> Iterator[None]:
 def kip_320() -> Iterator[None]:
     """A follower looks up once where its log diverges, and fetches without an epoch from then on (KAFKA-7395)."""
     settled: dict[tuple[int, int], None] = {}
-    real = Replica.replicate
+    real = FollowerReplica.replicate
 
-    def position(replica: Replica, leader_epoch: int) -> Position:
-        log = replica.log
+    def position(follower: FollowerReplica, leader_epoch: int) -> Position:
+        replica, log = follower.replica, follower.replica.log
         known = (id(replica), replica.machine.leader_epoch) in settled
         return Position(log.end_offset, -1 if known else log.epochs.latest, -1, log.start_offset)
 
-    def replicate(replica: Replica, asked: Position, *answer: Any) -> None:
+    def replicate(follower: FollowerReplica, asked: Position, *answer: Any) -> None:
+        replica = follower.replica
         settled[id(replica), replica.machine.leader_epoch] = None
-        real(replica, asked._replace(leader_epoch=replica.machine.leader_epoch), *answer)
+        real(follower, asked._replace(leader_epoch=replica.machine.leader_epoch), *answer)
 
-    with mock.patch.object(Replica, "fetch_position", position), mock.patch.object(Replica, "replicate", replicate):
+    with (
+        mock.patch.object(FollowerReplica, "fetch_position", position),
+        mock.patch.object(FollowerReplica, "replicate", replicate),
+    ):
         yield
 
 
