@@ -72,6 +72,69 @@ class RegistryProcess(ReadyProcess):
         ]
 
 
+class RegistryWatcher:
+    """Waits for the contents of nodes of the registry; its connection begins with the first wait."""
+
+    def __init__(self, connect: Callable[[], str], timeout_s: float) -> None:
+        """`connect` returns the address of the registry (host:port and a chroot), to reach within `timeout_s`."""
+        self._connect = connect
+        self._timeout_s = timeout_s
+        self._client: KazooClient | None = None
+
+    def until(
+        self,
+        path: str,
+        decode: Callable[[bytes | None], Found],
+        holds: Callable[[Found], bool],
+        what: str,
+        timeout_s: float,
+    ) -> Found:
+        """Wait until the node exists and holds the expected data, for at most `timeout_s`. Raises BrokerError."""
+        deadline = time.monotonic() + timeout_s
+        seen: Found | str = "nothing"
+        while (left_s := deadline - time.monotonic()) > 0:
+            changed = threading.Event()
+            try:
+                data = self._read(path, changed)
+            except (KazooException, KazooTimeoutError) as error:
+                seen = f"a registry that does not answer: {error!r}"
+            else:
+                if data is not None:
+                    seen = decode(data)
+                    if holds(seen):
+                        return seen
+            changed.wait(min(left_s, LOOK_AGAIN_S))
+        raise BrokerError(f"not {what} within {timeout_s:g} s; there is {seen}")
+
+    def _read(self, path: str, changed: threading.Event) -> bytes | None:
+        """The node's data, or None if it does not exist; `changed` is set at its next change."""
+        client = self.client()
+        try:
+            data, _ = client.get(path, watch=lambda event: changed.set())
+        except NoNodeError:
+            if client.exists(path, watch=lambda event: changed.set()) is not None:
+                changed.set()
+            return None
+        return bytes(data)
+
+    def client(self) -> KazooClient:
+        """The connection to the registry, which the first call opens."""
+        if self._client is None:
+            # Its own would double the pause between two attempts for as long as the registry is unavailable.
+            retry = KazooRetry(max_tries=-1, delay=POLL_S, max_delay=LOOK_AGAIN_S / 4)
+            client = KazooClient(self._connect(), timeout=10.0, connection_retry=retry)
+            client.start(timeout=self._timeout_s)
+            self._client = client
+        return self._client
+
+    def close(self) -> None:
+        """End the connection."""
+        if self._client is not None:
+            self._client.stop()
+            self._client.close()
+            self._client = None
+
+
 class ClusterProcess:
     """Brokers 1 to `brokers` and their registry, over the life of their data in `folder`.
 
@@ -96,7 +159,7 @@ class ClusterProcess:
         self._racks = racks
         self._zookeeper = zookeeper
         self._links = Links()
-        self._client: KazooClient | None = None
+        self.registry_watcher = RegistryWatcher(lambda: self.zookeeper_connect, timeout_s)
         session_ms = int(self._overrides["zookeeper.session.timeout.ms"])
         # A session may last from 2 to 20 ticks.
         self._registry = None if zookeeper else RegistryProcess(self._folder, tick_ms=max(1, session_ms // 10))
@@ -219,7 +282,9 @@ class ClusterProcess:
 
     def controller(self) -> int:
         """The id of the active controller; waits until there is one."""
-        return self._await_node(znodes.CONTROLLER, _controller, lambda found: True, "a controller")
+        return self.registry_watcher.until(
+            znodes.CONTROLLER, _controller, lambda found: True, "a controller", self.timeout_s
+        )
 
     def leader_of(self, topic: str, partition: int = 0) -> int:
         """The id of the partition's leader; waits until there is one."""
@@ -328,47 +393,9 @@ class ClusterProcess:
         self, topic: str, partition: int, holds: Callable[[znodes.PartitionState], bool], what: str
     ) -> znodes.PartitionState:
         path = znodes.partition_state_path(topic, partition)
-        return self._await_node(path, znodes.PartitionState.decode, holds, f"{what} for {topic}-{partition}")
-
-    def _await_node(
-        self, path: str, decode: Callable[[bytes | None], Found], holds: Callable[[Found], bool], what: str
-    ) -> Found:
-        """Wait until the node exists and holds the expected data. Raises BrokerError."""
-        deadline = time.monotonic() + self.timeout_s
-        seen: Found | str = "nothing"
-        while (left_s := deadline - time.monotonic()) > 0:
-            changed = threading.Event()
-            try:
-                data = self._look(path, changed)
-            except (KazooException, KazooTimeoutError) as error:
-                seen = f"a registry that does not answer: {error!r}"
-            else:
-                if data is not None:
-                    seen = decode(data)
-                    if holds(seen):
-                        return seen
-            changed.wait(min(left_s, LOOK_AGAIN_S))
-        raise BrokerError(f"not {what} within {self.timeout_s:g} s; there is {seen}")
-
-    def _look(self, path: str, changed: threading.Event) -> bytes | None:
-        """The node's data, or None if it does not exist; `changed` is set at its next change."""
-        client = self._registry_client()
-        try:
-            data, _ = client.get(path, watch=lambda event: changed.set())
-        except NoNodeError:
-            if client.exists(path, watch=lambda event: changed.set()) is not None:
-                changed.set()
-            return None
-        return bytes(data)
-
-    def _registry_client(self) -> KazooClient:
-        if self._client is None:
-            # Its own would double the pause between two attempts for as long as the registry is unavailable.
-            retry = KazooRetry(max_tries=-1, delay=POLL_S, max_delay=LOOK_AGAIN_S / 4)
-            client = KazooClient(self.zookeeper_connect, timeout=10.0, connection_retry=retry)
-            client.start(timeout=self.timeout_s)
-            self._client = client
-        return self._client
+        return self.registry_watcher.until(
+            path, znodes.PartitionState.decode, holds, f"{what} for {topic}-{partition}", self.timeout_s
+        )
 
     def _process(self, node: Node) -> ReadyProcess:
         if node == REGISTRY:
@@ -381,10 +408,7 @@ class ClusterProcess:
         processes = [*self.brokers.values(), *([self._registry] if self._registry is not None else [])]
         for process in processes:
             process.discard()
-        if self._client is not None:
-            self._client.stop()
-            self._client.close()
-            self._client = None
+        self.registry_watcher.close()
         self._links.close()
 
 

@@ -115,7 +115,7 @@ def _inherit(old: Log, new: Log, cleaned_to: int) -> None:
         new.epochs.truncate_end(0)
         for epoch, start_offset in old.epochs.entries():
             new.epochs.note(epoch, start_offset)
-        new.remember_epochs()
+        new.compaction_checkpoint.set_epochs(new.epochs.entries())  # also those that no batch contains
         new.epochs.save(sync=False)  # the next flush makes it durable
 
 

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from odradek.storage.checkpoints import LEADER_EPOCHS, decode_epochs, encode_epochs
+from odradek.storage.compaction_checkpoint import CompactionCheckpoint
 from odradek.storage.disk import Folder
 
 UNDEFINED_EPOCH: Final = -1
@@ -73,6 +74,24 @@ class LeaderEpochs:
                         self._add(each, start)
                 return
         self._add(epoch, start_offset)
+
+    def follow(
+        self,
+        epoch: int,
+        start_offset: int,
+        leader_epochs: Sequence[tuple[int, int]],
+        checkpoint: CompactionCheckpoint,
+    ) -> None:
+        """Begin the epoch of a replicated batch at `start_offset` where the leader began it, according to its entries.
+
+        The batch may be a later one of the epoch. Entries that the batches do not contain become durable in
+        `checkpoint`. Raises OSError.
+        """
+        shown = [*self.entries(), (epoch, start_offset)]
+        self.note(epoch, start_offset, (leader_epochs,))
+        if self.entries() != shown:
+            checkpoint.set_epochs(self.entries())
+        self.save(sync=False)
 
     @property
     def latest_start(self) -> int:

@@ -27,19 +27,19 @@ from odradek.storage.disk import Folder
 from odradek.storage.flush import Flush
 from odradek.storage.index import MAX_RELATIVE_OFFSET
 from odradek.storage.log_failures import LogFailures
+from odradek.storage.log_search import NO_LIMIT, LogSearch
 from odradek.storage.markers import Marker
 from odradek.storage.producers import ProducerState, Verification
 from odradek.storage.recovery import LoadedLog, LoadRequest, load, rebuild_producers
 from odradek.storage.retention import count_deletable
 from odradek.storage.segment import Segment
-from odradek.storage.segments import LogSlice, Segments, TimestampedOffset
+from odradek.storage.segments import LogSlice, Segments
 from odradek.storage.swap import note, still_there, swap_in
 from odradek.storage.validation import Appended, Prepared, Received, admit, marker_in, split_batches
 
 NO_TIMESTAMP: Final = -1
 Epochs = Sequence[tuple[int, int]]
 _new: Final = tuple.__new__
-NO_LIMIT: Final = 2**63 - 1
 
 
 class Log(LogFailures):
@@ -47,26 +47,27 @@ class Log(LogFailures):
 
     `start_offset` is the first offset that is served, `end_offset` the next one to be written; everything below
     `recovery_point` is on stable storage, everything below `cleaned_to` is compacted (-1: nothing is). `generation`
-    grows with each truncation. Only the log changes `epochs` and `producers`. Methods raise KafkaError;
-    KAFKA_STORAGE_ERROR means that a write had no room, or that the log is offline.
+    grows with each truncation. Only the log changes `epochs` and `producers`. `search` finds offsets and transactions.
+    Methods raise KafkaError; KAFKA_STORAGE_ERROR means that a write had no room, or that the log is offline.
     """
 
     __slots__ = (
-        "_compaction",
-        "_deletions",
         "_jitter_ms",
         "_on_cut",
         "_segments",
         "_touched",
         "cleaned_to",
+        "compaction_checkpoint",
         "config",
         "damaged_at",
+        "deletions",
         "end_offset",
         "epochs",
         "generation",
         "last_flush_ms",
         "producers",
         "recovery_point",
+        "search",
         "start_offset",
         "topic_id",
     )
@@ -89,11 +90,12 @@ class Log(LogFailures):
         self.last_flush_ms = request.now_ms
         self.failure: str | None = None  # why it is offline
         self._folder = folder
-        self._compaction = loaded.compaction
+        self.compaction_checkpoint = loaded.compaction
         self._jitter_ms: Callable[[LogConfig], int] = request.jitter_ms
         self._segments = Segments(loaded.segments)
-        self._deletions = DelayedDeletions(folder)
-        self._deletions.add(loaded.leftovers, request.now_ms)
+        self.search = LogSearch(self._segments, self._disk)
+        self.deletions = DelayedDeletions(folder)
+        self.deletions.add(loaded.leftovers, request.now_ms)
         self._on_cut = request.on_cut
         self._touched = not request.clean
 
@@ -171,7 +173,7 @@ class Log(LogFailures):
                     known.first_offset, known.last_offset, known.timestamp, known.timestamp, self.start_offset, True
                 )
         if leader_epoch != self.epochs.latest:
-            self._begin_epoch(leader_epoch, first_offset)
+            self.begin_epoch(leader_epoch)
         segment = self._segments.active
         if segment.should_roll(config, len(view), last_offset, max_timestamp, now_ms):
             segment = self._roll(first_offset, now_ms)
@@ -239,7 +241,8 @@ class Log(LogFailures):
             return
         for _, header, _ in batches:
             if header.leader_epoch > self.epochs.latest:
-                self._follow_epoch(header, epochs)
+                with self._disk("writing the leader epochs"):
+                    self.epochs.follow(header.leader_epoch, header.base_offset, epochs, self.compaction_checkpoint)
         begin, last = batches[0].position, batches[-1]
         segment = self._segments.active
         size = segment.size
@@ -265,33 +268,13 @@ class Log(LogFailures):
                 with self._disk("writing the transaction index"):
                     segment.aborted.append(aborted)
 
-    def remember_epochs(self) -> None:
-        """Make the epochs durable, also those that no batch contains. Raises OSError."""
-        self._compaction.set_epochs(self.epochs.entries())
-
     def begin_epoch(self, leader_epoch: int) -> None:
         """Record that a new leader's writes start at the end of the log (KIP-101)."""
         if self.failure is not None:
             self._refuse()
         if leader_epoch != self.epochs.latest:
-            self._begin_epoch(leader_epoch, self.end_offset)
-
-    def _begin_epoch(self, leader_epoch: int, start_offset: int) -> None:
-        with self._disk("writing the leader epochs"):
-            self.epochs.assign(leader_epoch, start_offset)
-
-    def _follow_epoch(self, header: Header, epochs: Epochs) -> None:
-        """Begin the epoch of a replicated batch where the leader began it: `header` may be of a later batch."""
-        with self._disk("writing the leader epochs"):
-            shown = [*self.epochs.entries(), (header.leader_epoch, header.base_offset)]
-            self.epochs.note(*shown[-1], (epochs,))
-            if self.epochs.entries() != shown:
-                self.remember_epochs()
-            self.epochs.save(sync=False)
-
-    def on_high_watermark(self, high_watermark: int) -> None:
-        """Everything below is replicated: the transactions with markers below the high watermark become stable."""
-        self.producers.on_high_watermark(high_watermark)
+            with self._disk("writing the leader epochs"):
+                self.epochs.assign(leader_epoch, self.end_offset)
 
     # -- segments ------------------------------------------------------------------------------------------------------
 
@@ -328,26 +311,19 @@ class Log(LogFailures):
             self._roll(self.end_offset, now_ms)
         if count:
             gone = self._segments.oldest(count)
-            self._advance_start(self._segments.drop_oldest(count))
-            self._remove(gone, now_ms)
+            self.advance_start_offset(self._segments.drop_oldest(count), high_watermark=high_watermark)
+            with self._disk("renaming deleted segments"):
+                self.deletions.add_segments(gone, self.producers, now_ms + self.config.file_delete_delay_ms)
             with self._disk("writing the leader epochs"):
                 self.epochs.save(sync=False)
         return count
 
-    def _remove(self, gone: list[Segment], now_ms: int) -> None:
-        with self._disk("renaming deleted segments"):
-            self._deletions.add_segments(gone, self.producers, now_ms + self.config.file_delete_delay_ms)
-
     def purge(self, now_ms: int) -> None:
         """Delete the files whose delay is over, in the calling thread."""
-        delete = self._deletions.take_due(now_ms)
+        delete = self.deletions.take_due(now_ms)
         if delete is not None:
             with self._disk("deleting old files"):
                 delete()
-
-    def due_deletions(self, now_ms: int) -> Callable[[], None] | None:
-        """The same for a thread: a function that deletes them, None where none is due. Its OSError is harmless."""
-        return self._deletions.take_due(now_ms)
 
     def swap_in(self, cleaned: Cleaned, *, now_ms: int) -> bool:
         """Put compacted segments in place; False where the log was truncated, or lost segments, since."""
@@ -356,9 +332,9 @@ class Log(LogFailures):
         if cleaned.generation != self.generation or not still_there(self._segments, cleaned.groups):
             return False
         with self._disk("putting compacted segments in place"):
-            note(self._compaction, self._segments, cleaned.groups, self.epochs.entries())
+            note(self.compaction_checkpoint, self._segments, cleaned.groups, self.epochs.entries())
             names, bases = swap_in(self._folder, self._segments, cleaned.groups, self.config)
-            self._deletions.add_with_snapshots(names, bases, self.producers, now_ms + self.config.file_delete_delay_ms)
+            self.deletions.add_with_snapshots(names, bases, self.producers, now_ms + self.config.file_delete_delay_ms)
         self.cleaned_to = max(self.cleaned_to, cleaned.cleaned_to)
         return True
 
@@ -372,9 +348,6 @@ class Log(LogFailures):
                 ErrorCode.OFFSET_OUT_OF_RANGE,
                 f"the log cannot start at {offset}, beyond its high watermark {high_watermark}",
             )
-        return self._advance_start(offset)
-
-    def _advance_start(self, offset: int) -> bool:
         if offset <= self.start_offset:
             return False
         self.start_offset = offset
@@ -406,27 +379,6 @@ class Log(LogFailures):
         except (OSError, CorruptFile) as error:
             self._fail("reading", error)
 
-    def upper_bound(self, part: LogSlice) -> int:
-        """An offset behind everything that a slice can contain, for `aborted_transactions`."""
-        with self._disk("reading an index"):
-            return self._segments.upper_bound(part, self.end_offset)
-
-    def aborted_transactions(self, offset: int, end_offset: int) -> list[tuple[int, int]]:
-        """(producer id, first offset) of the aborted transactions that reach into [offset, end_offset)."""
-        with self._disk("reading the transaction index"):
-            return self._segments.aborted_transactions(offset, end_offset)
-
-    def offset_for_timestamp(self, timestamp_ms: int, *, end_offset: int = NO_LIMIT) -> TimestampedOffset | None:
-        """The first record at or after a time, below `end_offset`; None where there is none."""
-        with self._disk("searching for a timestamp"):
-            found = self._segments.offset_for_timestamp(timestamp_ms, self.start_offset)
-        return found if found is not None and found.offset < end_offset else None
-
-    def max_timestamp(self) -> TimestampedOffset | None:
-        """The first record that has the highest timestamp of the log (KIP-734); None where no record has one."""
-        with self._disk("searching for the highest timestamp"):
-            return self._segments.max_timestamp()
-
     # -- truncating ----------------------------------------------------------------------------------------------------
 
     def truncate_to(self, offset: int, *, now_ms: int) -> bool:
@@ -453,7 +405,8 @@ class Log(LogFailures):
             rebuild_producers(producers, kept, min(self.start_offset, offset), offset)
         self._take_back(offset)
         dropped = self._segments.drop_above(offset)
-        self._remove(dropped, now_ms)
+        with self._disk("renaming deleted segments"):
+            self.deletions.add_segments(dropped, self.producers, now_ms + self.config.file_delete_delay_ms)
         active = self._segments.active
         with self._disk("truncating"):
             if dropped:
@@ -485,14 +438,15 @@ class Log(LogFailures):
         if offset < noted:
             self._on_cut()
         with self._disk("writing the compaction checkpoint"):
-            self._compaction.truncate(offset)
+            self.compaction_checkpoint.truncate(offset)
 
     def truncate_fully(self, offset: int, *, now_ms: int, start_offset: int | None = None) -> None:
         """Remove all records and continue at `offset`; `start_offset` is `offset` where not given."""
         if self.failure is not None:
             self._refuse()
         self._take_back(min(offset, self._segments.first_offset))
-        self._remove(list(self._segments), now_ms)
+        with self._disk("renaming deleted segments"):
+            self.deletions.add_segments(self._segments, self.producers, now_ms + self.config.file_delete_delay_ms)
         with self._disk("starting anew"), RESERVE.lent():
             segment = Segment.create(self._folder, offset, self.config, now_ms, self._jitter_ms(self.config))
             self._folder.sync()

@@ -1,4 +1,4 @@
-"""The segments of a log: finding, reading and searching across them (Kafka: LogSegments, LocalLog.read).
+"""The segments of a log: finding and reading across them (Kafka: LogSegments, LocalLog.read).
 
 The last segment is the active one, which takes the writes; there always is one. Offsets may have gaps, since compaction
 removes records, so a read that finds nothing in one segment continues in the next.
@@ -10,8 +10,6 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from odradek.protocol.batch import records
-from odradek.storage.file_records import read_batch
 from odradek.storage.segment import EMPTY, FileRange, Segment
 
 
@@ -26,14 +24,6 @@ class LogSlice(NamedTuple):
     position: int
     records: FileRange | bytes
     incomplete: bool = False
-
-
-class TimestampedOffset(NamedTuple):
-    """A record found by its time; `leader_epoch` is -1 where the batch has none."""
-
-    offset: int
-    timestamp_ms: int
-    leader_epoch: int
 
 
 class Segments:
@@ -105,6 +95,11 @@ class Segments:
         """The segment that holds `offset`, and all behind it."""
         return self._row[self._index_of(offset) :]
 
+    def end_of(self, base_offset: int, log_end: int) -> int:
+        """The base offset of the segment behind that of `base_offset`, `log_end` behind the active one."""
+        number = self._index_of(base_offset) + 1
+        return self._bases[number] if number < len(self._row) else log_end
+
     def _index_of(self, offset: int) -> int:
         if offset >= self.active.base_offset:
             return len(self._row) - 1
@@ -134,57 +129,3 @@ class Segments:
     def nothing_at(self, offset: int) -> LogSlice:
         """An empty slice at the end of the log."""
         return LogSlice(offset, self.active.base_offset, self.active.size, EMPTY)
-
-    def upper_bound(self, part: LogSlice, log_end: int) -> int:
-        """An offset behind everything that a slice can contain; uses the index only."""
-        number = self._index_of(part.segment_base)
-        bound = self._row[number].offset_index.first_from_position(part.position + len(part.records))
-        if bound is not None:
-            return bound
-        return self._bases[number + 1] if number + 1 < len(self._row) else log_end
-
-    def aborted_transactions(self, offset: int, end_offset: int) -> list[tuple[int, int]]:
-        """(producer id, first offset) of the aborted transactions that reach into [offset, end_offset)."""
-        found: list[tuple[int, int]] = []
-        for segment in self.holding(offset):
-            for entry in segment.aborted.entries():
-                if entry.last_offset >= offset and entry.first_offset < end_offset:
-                    found.append((entry.producer_id, entry.first_offset))
-                if entry.last_stable_offset >= end_offset:
-                    return found
-        return found
-
-    # -- searching -----------------------------------------------------------------------------------------------------
-
-    def offset_for_timestamp(self, timestamp_ms: int, start_offset: int) -> TimestampedOffset | None:
-        """The first record from `start_offset` on that is not older than `timestamp_ms`."""
-        for segment in self._row:
-            if segment.largest_timestamp() >= timestamp_ms:
-                found = _search(segment, timestamp_ms, start_offset)
-                if found is not None:  # else all records that are late enough are below the start
-                    return found
-        return None
-
-    def max_timestamp(self) -> TimestampedOffset | None:
-        """The first record that has the highest timestamp; None where no record has one."""
-        segment = max(self._row, key=lambda segment: segment.max_timestamp)
-        timestamp_ms = segment.max_timestamp
-        if timestamp_ms < 0:
-            return None
-        start = segment.offset_index.lookup(segment.max_timestamp_offset)[1]
-        for position, header in segment.headers(start):
-            if header.max_timestamp == timestamp_ms:
-                for record in records(read_batch(segment, position, header)):
-                    if record.timestamp_ms == timestamp_ms:
-                        return TimestampedOffset(record.offset, timestamp_ms, header.leader_epoch)
-        return None
-
-
-def _search(segment: Segment, timestamp_ms: int, start_offset: int) -> TimestampedOffset | None:
-    floor = max(segment.time_index.lookup(timestamp_ms)[1], start_offset)
-    for position, header in segment.headers(segment.offset_index.lookup(floor)[1]):
-        if header.max_timestamp >= timestamp_ms and header.last_offset >= start_offset:
-            for record in records(read_batch(segment, position, header)):
-                if record.timestamp_ms >= timestamp_ms and record.offset >= start_offset:
-                    return TimestampedOffset(record.offset, record.timestamp_ms, header.leader_epoch)
-    return None

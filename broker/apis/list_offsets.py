@@ -160,7 +160,10 @@ def find(replica: Replica, timestamp: int, upper: int) -> Found:
         return log.start_offset, NO_TIMESTAMP, log.epochs.epoch_at(log.start_offset)
     if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         return NOTHING
-    found = log.max_timestamp() if timestamp == MAX_TIMESTAMP else log.offset_for_timestamp(timestamp, end_offset=upper)
+    if timestamp == MAX_TIMESTAMP:
+        found = log.search.max_timestamp()
+    else:
+        found = log.search.offset_for_timestamp(timestamp, log.start_offset, upper)
     if found is None or found[0] >= upper:
         return NOTHING
     return found

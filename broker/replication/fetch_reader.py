@@ -269,7 +269,8 @@ class FetchReading:
         part = replica.read(wanted.fetch_offset, max(0, max_bytes), upper=upper, at_least_one=whole)
         size = 0 if part.incomplete else len(part.records)  # a reader cannot use a truncated batch
         if self._isolation == READ_COMMITTED and self._follower == CONSUMER:
-            aborted = log.aborted_transactions(wanted.fetch_offset, min(upper, log.upper_bound(part))) if size else ()
+            end = min(upper, log.search.upper_bound(part, log.end_offset)) if size else 0
+            aborted = log.search.aborted_transactions(wanted.fetch_offset, end) if size else ()
             data.aborted_transactions = [
                 m.FetchResponse.AbortedTransaction(producer_id=producer_id, first_offset=first_offset)
                 for producer_id, first_offset in aborted

@@ -359,7 +359,7 @@ class Replica:
         """
         log, high_watermark = self.log, self.machine.high_watermark
         if log.first_unstable_offset is not None:
-            log.on_high_watermark(high_watermark)
+            log.producers.on_high_watermark(high_watermark)
         unstable = log.first_unstable_offset
         return high_watermark if unstable is None else min(unstable, high_watermark)
 

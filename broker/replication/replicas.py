@@ -236,7 +236,7 @@ class ReplicaHost:
         for directory in self._online():
             quietly(directory.purge, now_ms)
             for each in [*directory.logs.values(), *directory.futures.values()]:
-                delete = each.due_deletions(now_ms)
+                delete = each.deletions.take_due(now_ms)
                 if delete is not None:
                     self._worker.run(delete, partial(self._deleted, directory))
         self.moves.retry()

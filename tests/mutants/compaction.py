@@ -15,6 +15,7 @@ from odradek.storage import log as log_module
 from odradek.storage.compaction import _batches, _DirtyMap, _payload, _Rewriting
 from odradek.storage.compaction_checkpoint import CompactionCheckpoint
 from odradek.storage.disk import Folder
+from odradek.storage.epochs import LeaderEpochs
 from odradek.storage.log import Log
 from odradek.storage.producers import ProducerState
 from odradek.storage.seen_transactions import SeenTransactions
@@ -249,12 +250,12 @@ def begin_of_an_epoch() -> Iterator[None]:
     """The batch that begins a leader's epoch is compacted away, and followers record a later start of the epoch, as
     those of Kafka do.
     """
-    real = Log._follow_epoch
+    real = LeaderEpochs.follow
 
-    def follow_epoch(log: Log, header: Header, epochs: Any) -> None:
-        real(log, header, ())
+    def follow(epochs: LeaderEpochs, epoch: int, start_offset: int, leader_epochs: Any, checkpoint: Any) -> None:
+        real(epochs, epoch, start_offset, (), checkpoint)
 
-    with mock.patch.object(Log, "_follow_epoch", follow_epoch):
+    with mock.patch.object(LeaderEpochs, "follow", follow):
         yield
 
 

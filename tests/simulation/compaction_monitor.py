@@ -406,7 +406,7 @@ class CompactionMonitor(Monitor):
             left = copy.left_of(transaction.offsets)
             if transaction.commits or not left or transaction.marker >= copy.agreed:
                 continue
-            notified = log.aborted_transactions(left[0], log.end_offset)
+            notified = log.search.aborted_transactions(left[0], log.end_offset)
             if not any(producer == transaction.producer_id and first <= left[0] for producer, first in notified):
                 raise ViolationError(
                     f"T2: broker {key[0]} has lost the information that {left} of {key[1]} were aborted"

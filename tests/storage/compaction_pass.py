@@ -82,7 +82,7 @@ def stored(log: Log) -> list[Written]:
 
 def committed_view(log: Log) -> list[Written]:
     """The records that a read_committed consumer reads by its rule: the list of aborted transactions."""
-    aborted = sorted((first, producer_id) for producer_id, first in log.aborted_transactions(0, log.end_offset))
+    aborted = sorted((first, producer_id) for producer_id, first in log.search.aborted_transactions(0, log.end_offset))
     skipped: set[int] = set()
     seen = []
     for segment in log.segments:

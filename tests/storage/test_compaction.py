@@ -327,9 +327,9 @@ def test_a_marker_goes_long_after_its_data_and_when_every_replica_has_compacted_
 
     assert again(NOW_MS, EVERYWHERE)
     assert [each.key for each in stored(log)] == [None, b"z"], "the data goes with the first pass"
-    assert log.aborted_transactions(0, log.end_offset) == [(9, 0)]
+    assert log.search.aborted_transactions(0, log.end_offset) == [(9, 0)]
     assert again(NOW_MS, EVERYWHERE), "the second finds nothing of it, and lets the time begin"
-    assert log.aborted_transactions(0, log.end_offset) == []
+    assert log.search.aborted_transactions(0, log.end_offset) == []
     assert again(NOW_MS + RETENTION_MS - 1, EVERYWHERE)
     assert again(NOW_MS + RETENTION_MS, at)
     assert again(NOW_MS + RETENTION_MS, -1)

@@ -63,7 +63,7 @@ def steps(log: Log) -> list[Callable[[], object]]:
         lambda: log.flush(now_ms=NOW_MS),
         *(append(number) for number in range(7, 12)),
         lambda: log.read(3, 1000),
-        lambda: log.offset_for_timestamp(NOW_MS + 1),
+        lambda: log.search.offset_for_timestamp(NOW_MS + 1, log.start_offset),
         lambda: log.truncate_to(20, now_ms=NOW_MS),
         append(10),
         lambda: log.advance_start_offset(10, high_watermark=20),

@@ -130,8 +130,8 @@ def test_batches_that_a_leader_accepts_are_accepted_by_all_readers(tmp_path: Pat
     whole.append_replicated(all_bytes(log), now_ms=NOW_MS, leader_epoch=3)
     assert all_bytes(whole) == all_bytes(log)
     for timestamp_ms in (-(2**63), -1, 0, NOW_MS, 2**63 - 1):
-        log.offset_for_timestamp(timestamp_ms)
-    log.max_timestamp()
+        log.search.offset_for_timestamp(timestamp_ms, log.start_offset)
+    log.search.max_timestamp()
     before, end_offset, known = all_bytes(log), log.end_offset, state(log)
     log.close_files()  # and nothing more: the broker was killed
     folder = Folder(OsDisk(), str(tmp_path / "leader"))

@@ -219,25 +219,25 @@ class TestTimestamps:
             append(log, batch(5, timestamp_ms=1000 + number * 10))
         expected = {0: 0, 1000: 0, 1003: 3, 1005: 5, 1010: 5, 1390: 195, 1394: 199}
         for timestamp_ms, offset in expected.items():
-            found = log.offset_for_timestamp(timestamp_ms)
+            found = log.search.offset_for_timestamp(timestamp_ms, log.start_offset)
             assert found is not None
             assert found.offset == offset
             assert found.timestamp_ms >= timestamp_ms
-        assert log.offset_for_timestamp(1395) is None
-        assert log.offset_for_timestamp(1390, end_offset=195) is None
+        assert log.search.offset_for_timestamp(1395, log.start_offset) is None
+        assert log.search.offset_for_timestamp(1390, log.start_offset, end_offset=195) is None
         log.advance_start_offset(7, high_watermark=200)
-        found = log.offset_for_timestamp(0)
+        found = log.search.offset_for_timestamp(0, log.start_offset)
         assert found is not None
         assert found.offset == 7
 
     def test_the_latest_record_is_found_at_any_position(self, tmp_path: Path) -> None:
         log = open_log(tmp_path / "times", LogConfig(segment_bytes=1000))
-        assert log.max_timestamp() is None
+        assert log.search.max_timestamp() is None
         for timestamp_ms in (5000, 9000, 1000, 2000, 9000, 3000, 100, 200):
             append(log, batch(3, size=100, timestamp_ms=timestamp_ms), leader_epoch=4)
-        assert log.max_timestamp() == (5, 9002, 4)
+        assert log.search.max_timestamp() == (5, 9002, 4)
         log.close(now_ms=NOW_MS)
-        assert open_log(log.directory, log.config).max_timestamp() == (5, 9002, 4)
+        assert open_log(log.directory, log.config).search.max_timestamp() == (5, 9002, 4)
 
 
 class TestRoll:
@@ -384,7 +384,7 @@ class TestTruncate:
         assert all(start < max(offset, 1) for _, start in log.epochs.entries())
         producer = log.producers.get(1)
         assert (producer.last_sequence if producer else -1) == offset // 5 * 5 - 1
-        latest = log.max_timestamp()
+        latest = log.search.max_timestamp()
         assert (latest.timestamp_ms if latest else -1) == (kept[-1].max_timestamp if kept else -1)
         assert append(log, batch(2)) == log.end_offset - 2
 

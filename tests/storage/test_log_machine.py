@@ -198,7 +198,7 @@ class LogMachine(RuleBasedStateMachine):
         timestamp_ms = NOW_MS + self.clock - ago
         everything = [record for data in self.model for record in records(data) if record.offset >= self.start_offset]
         expected = next((record.offset for record in everything if record.timestamp_ms >= timestamp_ms), None)
-        found = self.log.offset_for_timestamp(timestamp_ms)
+        found = self.log.search.offset_for_timestamp(timestamp_ms, self.log.start_offset)
         assert (found.offset if found else None) == expected
 
 

@@ -64,12 +64,12 @@ def test_the_first_unstable_offset_waits_for_decision_and_replication(log: Log) 
     assert log.first_unstable_offset == 3
     a.end(commit=True)
     assert log.producers.first_undecided_offset == 5
-    log.on_high_watermark(6)
+    log.producers.on_high_watermark(6)
     assert log.first_unstable_offset == 3
-    log.on_high_watermark(7)
+    log.producers.on_high_watermark(7)
     assert log.first_unstable_offset == 5
     b.end(commit=False)
-    log.on_high_watermark(8)
+    log.producers.on_high_watermark(8)
     assert log.first_unstable_offset is None
 
 
@@ -93,13 +93,13 @@ def test_aborted_transactions_are_found_for_every_range(log: Log) -> None:
             log = open_log(log.directory, log.config)
         for start in range(0, log.end_offset, 3):
             for end in range(start + 1, log.end_offset + 1, 5):
-                found = log.aborted_transactions(start, end)
+                found = log.search.aborted_transactions(start, end)
                 assert len(found) == len(set(found))
                 needed = {(producer, first) for producer, first, last in spans if last >= start and first < end}
                 assert needed <= set(found)
                 assert set(found) <= {(producer, first) for producer, first, last in spans if last >= start}
         part = log.read(0, 500)
-        assert part.offset < log.upper_bound(part) <= log.end_offset
+        assert part.offset < log.search.upper_bound(part, log.end_offset) <= log.end_offset
 
 
 def test_an_open_transaction_survives_a_restart_either_way(tmp_path: Path) -> None:
@@ -114,7 +114,7 @@ def test_an_open_transaction_survives_a_restart_either_way(tmp_path: Path) -> No
         log = a.log = open_log(log.directory, log.config, clean=clean)
         assert log.first_unstable_offset == 1
         a.end(commit=False)
-        assert log.aborted_transactions(0, log.end_offset) == [(A, 1)]
+        assert log.search.aborted_transactions(0, log.end_offset) == [(A, 1)]
 
 
 def test_outside_of_the_open_transaction_nothing_is_written(log: Log) -> None:
@@ -202,7 +202,7 @@ def test_a_follower_takes_over_the_producer_state_of_its_leader(log: Log, tmp_pa
     assert encode_snapshot(follower.producers.active()) == encode_snapshot(log.producers.active())
     assert follower.first_unstable_offset == log.first_unstable_offset
     everything = (0, log.end_offset)
-    assert follower.aborted_transactions(*everything) == log.aborted_transactions(*everything) == [(A, 4)]
+    assert follower.search.aborted_transactions(*everything) == log.search.aborted_transactions(*everything) == [(A, 4)]
     a.log = b.log = follower
     assert a.send().first_offset == log.end_offset
 

@@ -84,7 +84,7 @@ def test_recovery_makes_the_files_that_a_clean_stop_leaves(path: Path, tmp_path:
         assert (recovered.start_offset, recovered.end_offset) == (log.start_offset, log.end_offset)
         assert recovered.epochs.entries() == log.epochs.entries()
         for each in (log, recovered):
-            each.on_high_watermark(log.end_offset)
+            each.producers.on_high_watermark(log.end_offset)
         assert recovered.first_unstable_offset == log.first_unstable_offset is not None
         recovered.close(now_ms=NOW_MS)
         assert files(tmp_path / name) == expected
@@ -254,7 +254,7 @@ def test_a_damaged_index_is_rebuilt_even_after_a_clean_stop(path: Path, suffix: 
             victim.write_bytes(victim.read_bytes()[::-1])
     log = open_log(path, CONFIG)
     everything = all_bytes(log)
-    assert log.offset_for_timestamp(NOW_MS) is not None
+    assert log.search.offset_for_timestamp(NOW_MS, log.start_offset) is not None
     log.append(batch(1), leader_epoch=3, now_ms=NOW_MS)
     log.truncate_to(log.end_offset - 1, now_ms=NOW_MS)
     log.close(now_ms=NOW_MS)

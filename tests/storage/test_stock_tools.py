@@ -220,7 +220,7 @@ def test_one_directory_serves_both_in_turn(own_kafka: Kafka, tmp_path: Path) -> 
     assert end_offset == 406
     assert len(log.segments) > 1
     assert directory.high_watermarks["shared", 0] == end_offset
-    assert len(log.aborted_transactions(0, end_offset)) == 1
+    assert len(log.search.aborted_transactions(0, end_offset)) == 1
 
     # Every file that Odradek would rebuild equals the one that Kafka wrote.
     rebuilt = tmp_path / "rebuilt"
@@ -243,7 +243,7 @@ def test_one_directory_serves_both_in_turn(own_kafka: Kafka, tmp_path: Path) -> 
             if not header.is_control
             for offset in range(header.base_offset, header.next_offset)
         ]
-        aborted = {start for _, start in log.aborted_transactions(0, end_offset)}
+        aborted = {start for _, start in log.search.aborted_transactions(0, end_offset)}
         directory.write_high_watermarks({name: each.end_offset for name, each in directory.logs.items()})
         directory.close(now_ms=NOW_MS, clean=clean)
         own_kafka.start()

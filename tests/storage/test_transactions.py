@@ -136,7 +136,7 @@ class TransactionalLog(RuleBasedStateMachine):
     @rule()
     def replicate_all(self) -> None:
         self.high_watermark = self.end
-        self.log.on_high_watermark(self.high_watermark)
+        self.log.producers.on_high_watermark(self.high_watermark)
 
     @rule(producer_id=producers, count=counts)
     def send(self, producer_id: int, count: int) -> None:
@@ -180,7 +180,7 @@ class TransactionalLog(RuleBasedStateMachine):
     def replicated(self, data: st.DataObject) -> None:
         ends = [each.last + 1 for each in self.written if each.last >= self.high_watermark]
         self.high_watermark = data.draw(st.sampled_from(ends))
-        self.log.on_high_watermark(self.high_watermark)
+        self.log.producers.on_high_watermark(self.high_watermark)
 
     @precondition(lambda self: self.high_watermark < self.end)
     @rule(data=st.data())
@@ -201,7 +201,7 @@ class TransactionalLog(RuleBasedStateMachine):
         else:
             self.log.close_files()
         self.log = open_log(directory, CONFIG, clean=clean, high_watermark=self.high_watermark)
-        self.log.on_high_watermark(self.high_watermark)
+        self.log.producers.on_high_watermark(self.high_watermark)
         assert self.state() == before
         self.questions.clear()
 
@@ -212,7 +212,7 @@ class TransactionalLog(RuleBasedStateMachine):
         while follower.end_offset < self.log.end_offset:
             part = self.log.read(follower.end_offset, 400).records
             follower.append_replicated(part if isinstance(part, bytes) else part.read(), now_ms=NOW_MS)
-        follower.on_high_watermark(self.high_watermark)
+        follower.producers.on_high_watermark(self.high_watermark)
         before = self.state()
         self.log.close_files()
         self.log = follower
@@ -229,7 +229,7 @@ class TransactionalLog(RuleBasedStateMachine):
         spans = self.spans()
         undecided = [span.first for span in spans if span.marker is None]
         unreplicated = [span.first for span in spans if span.marker is not None and span.marker >= self.high_watermark]
-        self.log.on_high_watermark(self.high_watermark)  # as a replica does before the verification
+        self.log.producers.on_high_watermark(self.high_watermark)  # as a replica does before the verification
         assert self.log.first_unstable_offset == min(undecided + unreplicated, default=None)
 
     @invariant()
@@ -239,7 +239,7 @@ class TransactionalLog(RuleBasedStateMachine):
             for end in (start + 1, (start + self.end) // 2, self.end):
                 if end <= start:
                     continue
-                found = self.log.aborted_transactions(start, end)
+                found = self.log.search.aborted_transactions(start, end)
                 assert len(found) == len(set(found))
                 needed = {
                     (span.producer_id, span.first)

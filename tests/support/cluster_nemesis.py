@@ -160,7 +160,7 @@ class ClusterNemesis:
 
         Before that the ISR may be whole in the registry, and about to shrink.
         """
-        client = self._cluster._registry_client()
+        client = self._cluster.registry_watcher.client()
         paths = [znodes.partition_state_path(self._topic, each) for each in self._partitions]
         try:
             registered = max(client.get(znodes.broker_path(each))[1].czxid for each in self._all)
