@@ -25,7 +25,7 @@ test: .venv/.installed-dev
 	$(BIN)/python -m tests.clients fetch
 	$(BIN)/python -m tests.lint
 	$(BIN)/python -m pytest -n auto --maxprocesses 8 -m "not slow and not jvm"
-	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m "slow or jvm" $(SPARK_TESTS:%=--ignore=%)
+	$(BIN)/python -m pytest -n 3 --dist loadgroup --no-loadscope-reorder -m "slow or jvm" $(SPARK_TESTS:%=--ignore=%)
 	$(BIN)/python -m pytest -m "slow or jvm" $(SPARK_TESTS)
 
 check: .venv/.installed-dev

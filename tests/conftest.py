@@ -6,17 +6,18 @@ import gc
 from collections.abc import Iterator
 
 import pytest
-from xdist.remote import Producer
 
 from tests import searches
 from tests.jvm.kafka import Kafka, running_kafka
-from tests.scheduling import Together, place
+from tests.scheduling import arrange
 
 searches.load()
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: place(item.path))
+    """Before pytest-xdist's hook, which reads the marks of the groups."""
+    arrange(items)
     if searches.FACTOR:
         items[:] = [item for item in items if searches.is_search(item)]
         searches.enlarge(items)
@@ -26,14 +27,10 @@ def pytest_runtest_setup() -> None:
     searches.seed_random()
 
 
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Together | None:
-    """Put files that share an oracle on one worker, where xdist distributes by files."""
-    return Together(config, log) if config.getoption("dist") == "loadfile" else None
-
-
-def pytest_collection_finish() -> None:
+def pytest_collection_finish(session: pytest.Session) -> None:
     """The present objects stay to the end; the collector need not traverse them again and again, as in a broker."""
+    if getattr(session.config.option, "loadgroup", False) and session.items:
+        assert "@" in session.items[0].nodeid, "pytest-xdist ignores the groups with this pytest"
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 100)

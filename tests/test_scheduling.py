@@ -1,38 +1,57 @@
-"""Files that share an oracle are one scope, so that one worker runs it once."""
+"""Files that use the same oracle are one group, so that one worker starts it once; every other file is a group."""
 
 from __future__ import annotations
 
-import ast
+import pytest
 
-from tests.scheduling import HERE, LONGEST, scope_of
+from tests.scheduling import HERE, LONGEST, arrange
 
-ORACLES = {"java": "Kafka Streams", "kafka": "Apache Kafka", "zookeeper": "ZooKeeper", "spark": "Spark"}
-"""Fixtures of a session that start a JVM."""
-
-
-def functions(text: str) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
-    return [each for each in ast.parse(text).body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)]
+pytest_plugins = ["pytester"]
 
 
-def test_files_with_the_same_oracle_are_one_scope() -> None:
-    """A file with two oracles stays with the one that comes first in the table."""
-    seen = set()
-    for path in HERE.rglob("test_*.py"):
-        found = functions(path.read_text())
-        own = {each.name for each in found}
-        for each in found:
-            asked = {argument.arg for argument in each.args.args} & ORACLES.keys() - own
-            if asked and (each.name.startswith("test_") or any("fixture" in ast.dump(d) for d in each.decorator_list)):
-                scope = scope_of(path.relative_to(HERE.parent).as_posix())
-                assert scope in ORACLES.values(), f"{path}: {each.name} asks for {asked}"
-                seen.add(scope)
-    assert seen >= {"Kafka Streams", "Apache Kafka", "ZooKeeper"}
+@pytest.fixture
+def groups(pytester: pytest.Pytester) -> dict[str, set[str]]:
+    """The groups of some files by their names."""
+    pytester.makeconftest(
+        """
+        import pytest
+        @pytest.fixture(scope="session")
+        def kafka(): return "shared"
+        @pytest.fixture(scope="session")
+        def java(): return "shared"
+        @pytest.fixture
+        def broker(kafka): return kafka
+        """
+    )
+    files = {
+        "test_direct": "def test_one(kafka): pass\ndef test_two(): pass",
+        "test_indirect": "def test_one(broker): pass",
+        "test_both": "def test_one(kafka): pass\ndef test_two(java): pass",
+        "test_neither": "def test_one(): pass",
+        "test_own": "import pytest\n@pytest.fixture\ndef kafka(): return 1\ndef test_one(kafka): pass",
+        "test_marked": (
+            "import pytest\npytestmark = pytest.mark.xdist_group('Apache Kafka')\n"
+            "def test_one(request): request.getfixturevalue('kafka')"
+        ),
+    }
+    pytester.makepyfile(**files)
+    items, _ = pytester.inline_genitems()
+    arrange(items, pytester.path)
+    found: dict[str, set[str]] = {}
+    for item in items:
+        names = {mark.args[0] for mark in item.iter_markers("xdist_group")}
+        found.setdefault(item.path.stem, set()).update(names)
+    return found
 
 
-def test_a_scope_is_an_oracle_or_a_file() -> None:
-    assert scope_of("tests/spark_jobs/test_any.py") == scope_of("tests/spark_jobs/test_other.py") == "Spark"
-    assert scope_of("tests/streams/test_joins_tables.py") == scope_of("tests/streams/test_stateless.py")
-    assert scope_of("tests/cluster/test_faults.py") == "tests/cluster/test_faults.py"
+def test_files_with_the_same_oracle_are_one_group(groups: dict[str, set[str]]) -> None:
+    assert groups["test_direct"] == groups["test_indirect"] == groups["test_marked"] == {"Apache Kafka"}
+    assert groups["test_both"] == {"Kafka Streams"}, "the more expensive of the two"
+
+
+def test_every_other_file_is_a_group(groups: dict[str, set[str]]) -> None:
+    assert groups["test_neither"] == {"test_neither.py"}
+    assert groups["test_own"] == {"test_own.py"}, "its Kafka is its own"
 
 
 def test_the_longest_files_exist() -> None:
