@@ -266,7 +266,7 @@ class Membership:
         elif token.value.members:
             self._rebalance.finish_generation(token.value, error, now)
         elif refused:
-            self._rebalance.revert_empty(token.value, now)
+            self._rebalance.retry_empty(token.value, now)
         return self._sessions.effects.drain()
 
     def reverted(self, now: Now) -> list[Effect]:

@@ -6,6 +6,7 @@ the leader's assignment (`SYNC` removes members that did not send their sync), a
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
@@ -113,13 +114,14 @@ class ClassicRebalance:
             # Only static members are left and none has rejoined: wait until one does, or until their sessions end.
             self._sessions.effects.arm(JOIN, now.monotonic_ms + self._group.group_members.rebalance_timeout_ms)
             return
+        since_ms = self._group.state_since_ms
         self._group.generation += 1
         self._unsynced.clear()
         if not self._group.group_members:
             self._group.protocol_name = None
             self._group.become(State.EMPTY, now)
             self._group.note_subscriptions()
-            self.store({}, None)
+            self._store({}, partial(self._restore_preparing, self._group.generation, since_ms))
             return
         self._group.protocol_name = self._group.group_members.select_protocol()
         self._group.become(State.COMPLETING, now)
@@ -140,9 +142,7 @@ class ClassicRebalance:
         """
         if self._storing_generation != self._group.generation:
             self._storing_generation = self._group.generation
-            self.store(
-                {each.member_id: assignments.get(each.member_id, b"") for each in self._group.group_members}, None
-            )
+            self._store({each.member_id: assignments.get(each.member_id, b"") for each in self._group.group_members})
 
     def synced(self, member: Member) -> None:
         """A member has sent its sync."""
@@ -172,11 +172,15 @@ class ClassicRebalance:
                 self._sessions.answer_sync(member, self._group.sync_result(member))
                 self._sessions.renew(member, now)
 
-    def revert_empty(self, value: m.GroupMetadataValue, now: Now) -> None:
-        """The log has refused the generation without members: the rebalance before it ends again after RETRY_MS."""
-        if self._group.generation == value.generation and self._group.state is State.EMPTY:
+    def _restore_preparing(self, generation: int, since_ms: int | None) -> None:
+        """Undo the generation without members, unless a later one has begun."""
+        if self._group.generation == generation and self._group.state is State.EMPTY:
             self._group.generation -= 1
-            self._group.become(State.PREPARING, now)
+            self._group.state, self._group.state_since_ms = State.PREPARING, since_ms
+
+    def retry_empty(self, value: m.GroupMetadataValue, now: Now) -> None:
+        """The log has refused the generation without members: end the rebalance before it again after RETRY_MS."""
+        if self._group.generation == value.generation - 1 and self._group.state is State.PREPARING:
             self._sessions.effects.arm(JOIN, now.monotonic_ms + RETRY_MS)
 
     def _refuse_assignment(self, error: ErrorCode, now: Now) -> None:
@@ -207,14 +211,24 @@ class ClassicRebalance:
             self._sessions.answer_sync(member, SyncResult(ErrorCode.UNKNOWN_MEMBER_ID))
             self._sessions.end(member_id)
 
-    def store(self, assignments: dict[str, bytes], undo: ReturnStored | None) -> None:
-        """Append the current generation with these assignments."""
+    def store_return(self, token: ReturnStored, undo: Callable[[], None]) -> None:
+        """Append the current generation, in which a static member has another id."""
+        self._store({each.member_id: each.assignment for each in self._group.group_members}, undo, token)
+
+    def _store(
+        self,
+        assignments: dict[str, bytes],
+        undo: Callable[[], None] | None = None,
+        token: ReturnStored | None = None,
+    ) -> None:
+        """Append the current generation with these assignments; `undo` reverts the changes that led to it."""
         value = self._group.generation_value(assignments)
         before, self._group.in_log = self._group.in_log, value
+        restore = partial(setattr, self._group, "in_log", before)
         self._sessions.effects.append(
             [group_record(self._group.group_id, value)],
-            undo or GenerationStored(value),
-            (partial(setattr, self._group, "in_log", before),),
+            token or GenerationStored(value),
+            (restore,) if undo is None else (restore, undo),
         )
 
     def renamed(self, old_id: str, member_id: str) -> None:

@@ -104,12 +104,11 @@ class GenerationStored(NamedTuple):
 
 
 class ReturnStored(NamedTuple):
-    """Token of an append: a static member rejoined a stable group; contains the values that undo it."""
+    """Token of an append: a static member rejoined a stable group; `old_leader` is for its answer."""
 
     generation: int
     member: Member
     new_id: str
     old_id: str
-    old_terms: Terms
     old_leader: str
     may_skip_assignment: bool

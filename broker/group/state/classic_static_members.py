@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from odradek.broker.group.state.classic_group import ClassicGroup
@@ -14,6 +15,7 @@ from odradek.broker.group.state.classic_requests import (
     ReturnStored,
     State,
     SyncResult,
+    Terms,
 )
 from odradek.broker.group.state.classic_sessions import ClassicSessions
 from odradek.broker.runtime.state.effects import Now
@@ -42,20 +44,34 @@ class StaticMembers:
             if self._group.group_members.select_protocol() != self._group.protocol_name:
                 self._rebalance.maybe_prepare(now)
                 return
-            undo = ReturnStored(
-                self._group.generation, member, member_id, old_id, old_terms, old_leader, request.may_skip_assignment
+            returned = ReturnStored(
+                self._group.generation, member, member_id, old_id, old_leader, request.may_skip_assignment
             )
-            self._rebalance.store({each.member_id: each.assignment for each in self._group.group_members}, undo)
+            self._rebalance.store_return(returned, partial(self._restore, returned, old_terms))
+
+    def _restore(self, token: ReturnStored, old_terms: Terms) -> None:
+        """Undo the new id and protocols of a member, unless a rebalance has begun or the member has left."""
+        if not self._is_overtaken(token) and token.member.member_id == token.new_id:
+            self._group.group_members.update(token.member, old_terms)
+            self._rebalance.renamed(token.new_id, token.old_id)
+            self._group.group_members.rename(token.member, token.old_id)
+
+    def _is_overtaken(self, token: ReturnStored) -> bool:
+        """Whether a rebalance answers the join when it ends, or the member has left."""
+        if self._group.state is not State.STABLE or self._group.generation != token.generation:
+            return True
+        return self._group.group_members.get(token.member.member_id) is not token.member
 
     def stored(self, token: ReturnStored, error: ErrorCode, refused: bool, now: Now) -> None:
         """Handle the outcome of the append that stored the new id."""
         member = token.member
-        overtaken = self._group.state is not State.STABLE or self._group.generation != token.generation
-        if overtaken or member.member_id != token.new_id:
-            return  # a rebalance answers the join when it ends, or the member has rejoined since
+        if self._is_overtaken(token):
+            return
         if refused:
-            self._group.group_members.update(member, token.old_terms)
-            self._rename(member, token.old_id, now)
+            self._sessions.end(token.new_id)
+            self._sessions.renew(member, now)
+        elif member.member_id != token.new_id:
+            return  # the member has rejoined since
         if member.join_token is None:
             return  # the join was answered when the append timed out, or when the member rejoined
         if error:
