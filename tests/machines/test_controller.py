@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from odradek.broker.controller.state.controller import ControllerMachine
+from odradek.broker.controller.state.partition_state_machine import check_transition, is_legal
 from odradek.broker.controller.state.steps import Steps
 from odradek.broker.registry import znodes
 from odradek.broker.registry.interface import NodeExistsError, Set
@@ -392,6 +393,49 @@ def test_stale_requests_are_refused_with_kafkas_codes(harness: Harness) -> None:
 
 BROKER = st.integers(0, 3)
 STEPS = st.one_of(st.none(), st.integers(0, 12))
+LED = znodes.PartitionState(1, 5, (1, 2), 3)
+
+
+@pytest.mark.parametrize(
+    "new",
+    [
+        LED._replace(leader_epoch=4),
+        LED._replace(leader_epoch=7),
+        LED._replace(leader=2),
+        LED._replace(leader=3, leader_epoch=6),
+        LED._replace(isr=(2,), leader_epoch=6),
+        LED._replace(isr=(1, 4)),
+        LED._replace(leader=-1, isr=(), leader_epoch=6),
+    ],
+    ids=[
+        "epoch falls",
+        "epoch is skipped",
+        "another leader in the same epoch",
+        "leader outside of the replicas' ISR",
+        "leader leaves the ISR",
+        "ISR outside of the replicas",
+        "no ISR",
+    ],
+)
+def test_an_illegal_transition_of_a_partition_is_never_written(new: znodes.PartitionState) -> None:
+    with pytest.raises(AssertionError, match=r"of \('t', 0\)"):
+        check_transition(T0, LED, new, (1, 2, 3))
+
+
+def test_legal_transitions_and_those_from_a_state_that_was_illegal_already() -> None:
+    for new in (
+        LED,
+        LED._replace(isr=(1,)),
+        LED._replace(isr=(1, 2, 3)),
+        LED._replace(leader=2, leader_epoch=6, isr=(2,)),
+        LED._replace(leader=-1, leader_epoch=6),
+    ):
+        check_transition(T0, LED, new, (1, 2, 3))
+    written_by_hand = LED._replace(isr=(2, 9))
+    assert not is_legal(written_by_hand, (1, 2, 3))
+    check_transition(T0, written_by_hand, written_by_hand._replace(leader_epoch=6), (1, 2, 3))
+
+
 Event = Callable[[ControllerMachine], Steps[Any]]
 
 

@@ -36,6 +36,33 @@ Decide = Callable[[TopicPartition, PartitionState, Replicas], PartitionState | N
 """Returns the new state of a partition, or None where the state stays."""
 
 
+def is_legal(state: PartitionState, replicas: Collection[int]) -> bool:
+    """Whether the ISR is within the replicas, and the leader, if there is one, in the ISR."""
+    return (
+        bool(state.isr)
+        and all(each in replicas for each in state.isr)
+        and (state.leader == NO_LEADER or state.leader in state.isr)
+    )
+
+
+def check_transition(
+    partition: TopicPartition, old: PartitionState, new: PartitionState, replicas: Collection[int]
+) -> None:
+    """Assert what holds for every state that a controller writes.
+
+    A state of the metadata store that another program wrote may be illegal; then the next one may be, too.
+    """
+    assert new.leader_epoch - old.leader_epoch in (0, 1), (
+        f"leader epoch of {partition}: {old.leader_epoch}, then {new.leader_epoch}"
+    )
+    assert new.leader == old.leader or new.leader_epoch > old.leader_epoch, (
+        f"leader of {partition} changed from {old.leader} to {new.leader} within leader epoch {new.leader_epoch}"
+    )
+    assert is_legal(new, replicas) or not is_legal(old, replicas), (
+        f"state of {partition}: {old}, then {new}, replicas {replicas}"
+    )
+
+
 class PartitionStateMachine:
     """Changes the states of partitions."""
 
@@ -94,7 +121,9 @@ class PartitionStateMachine:
             live = context.can_lead(partition)
             isr = tuple(each for each in replicas if each in live)
             if isr:
-                ready.append((partition, PartitionState(isr[0], 0, isr, context.epoch)))
+                state = PartitionState(isr[0], 0, isr, context.epoch)
+                assert is_legal(state, replicas), f"first state of {partition}: {state}, replicas {replicas}"
+                ready.append((partition, state))
         for start in range(0, len(ready), PARTITIONS_AT_A_TIME):
             yield from self._create(topic, ready[start : start + PARTITIONS_AT_A_TIME])
 
@@ -163,14 +192,20 @@ class PartitionStateMachine:
 
         Raises ControllerMovedError and RegistryError, in particular BadVersionError.
         """
-        states = self._context.states
-        operations = [
-            Set(znodes.partition_state_path(*partition), new.encode(), states[partition].version)
-            for partition, new in changes.items()
-        ]
+        context, states = self._context, self._context.states
+        operations: list[Operation] = []
+        for partition, new in changes.items():
+            known = states[partition]
+            check_transition(partition, known.state, new, context.assigned(partition))
+            operations.append(Set(znodes.partition_state_path(*partition), new.encode(), known.version))
         results = yield from self.write(operations)
         for (partition, new), stat in zip(changes.items(), results, strict=True):
             assert isinstance(stat, Stat)
+            # Only now: the transaction has confirmed that this controller's epoch is the newest.
+            old = states[partition].state
+            assert new.controller_epoch == context.epoch >= old.controller_epoch, (
+                f"controller epoch of {partition}: {old.controller_epoch}, then {new.controller_epoch}"
+            )
             states[partition] = KnownState(new, stat.version, stat.mzxid)
 
     # ---- decisions
