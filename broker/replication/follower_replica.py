@@ -66,6 +66,9 @@ class FollowerReplica:
                     # The next fetch acknowledges these records to the leader, so they have to be durable first.
                     log.flush(now_ms=now_ms)
             moved = machine.replicated(log.end_offset, high_watermark)
+            assert machine.high_watermark <= log.end_offset, (
+                f"{replica.topic}-{replica.partition}: high watermark {machine.high_watermark} beyond {log.end_offset}"
+            )
             start = min(log_start_offset, machine.high_watermark)
             if start > log.start_offset:
                 log.advance_start_offset(start, high_watermark=machine.high_watermark)

@@ -370,13 +370,23 @@ class Replica:
     def delete_old_segments(self, now_ms: int) -> None:
         """Apply retention by time and size, up to the high watermark."""
         with self.disk():
+            before = self.log.start_offset
             self.log.delete_old_segments(high_watermark=self.machine.high_watermark, now_ms=now_ms)
+        if self.log.start_offset != before:
+            self._check_start_offset()
+
+    def _check_start_offset(self) -> None:
+        start, high_watermark = self.log.start_offset, self.machine.high_watermark
+        assert start <= high_watermark, (
+            f"{self.topic}-{self.partition}: log start offset {start} beyond the high watermark {high_watermark}"
+        )
 
     def delete_records(self, offset: int) -> None:
         """Move the log start offset to `offset`. Raises KafkaError OFFSET_OUT_OF_RANGE beyond the high watermark."""
         with self.disk():
             moved = self.log.advance_start_offset(offset, high_watermark=self.machine.high_watermark)
         if moved:
+            self._check_start_offset()
             check_and_complete(self)
 
     def low_watermark(self, runs: Callable[[int], bool]) -> int:

@@ -157,6 +157,7 @@ class ReplicaHost:
             local_end=found.end_offset,
             min_isr=min_isr(self._config, overrides),
             max_lag_ms=int(self._config["replica.lag.time.max.ms"]),
+            name=(found.topic, found.partition),
         )
         replica = Replica(
             found, machine, self._clock, self._worker, self._alter_partition_manager, self._replica_failed

@@ -59,6 +59,13 @@ def test_too_few_in_sync_replicas() -> None:
     assert machine.acknowledged(5) is None, "records on too few replicas are not committed (KIP-966)"
 
 
+def test_a_log_that_ends_below_the_high_watermark_of_its_leader_violates_an_invariant() -> None:
+    machine = PartitionMachine(0, high_watermark=10, local_end=10, name=("orders", 3))
+    machine.become_leader(state(3, isr=ALONE), LONG_AGO)
+    with pytest.raises(AssertionError, match=r"^orders-3: .* leader_epoch=3 .* high_watermark=10 "):
+        machine.appended(9, NOW)
+
+
 def test_a_write_after_which_the_isr_shrank_too_far() -> None:
     machine = leader(min_isr=2)
     machine.follower_fetched(1, 10, LONG_AGO)

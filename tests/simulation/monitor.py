@@ -85,6 +85,8 @@ class Monitor:
         self._controller_epoch = 0
         self._writers: dict[tuple[TopicPartition, int], tuple[int, int]] = {}
         self._acknowledged = 0
+        self._failed_assertion: str | None = None
+        """The first failed assertion of a partition's machine: a handler's exception ends only its connection."""
         ensemble.on_write = self._written
 
     # ---- listening to logs
@@ -137,7 +139,15 @@ class Monitor:
                     )
             return real_propose(machine, isr)
 
+        real_violation = PartitionMachine._violation
+
+        def violation(machine: PartitionMachine, what: str) -> str:
+            message = real_violation(machine, what)
+            monitor._failed_assertion = monitor._failed_assertion or message
+            return message
+
         with ExitStack() as patches:
+            patches.enter_context(mock.patch.object(PartitionMachine, "_violation", violation))
             patches.enter_context(mock.patch.object(PartitionMachine, "_propose", proposing))
             for name in LOG_CHANGES:
                 patches.enter_context(after(name))
@@ -239,6 +249,8 @@ class Monitor:
 
     def look(self) -> None:
         """After an event."""
+        if self._failed_assertion is not None:
+            raise ViolationError(f"R7: {self._failed_assertion}")
         waits = self.waits.look()
         if waits is not None:
             raise ViolationError(f"L2: {waits}")

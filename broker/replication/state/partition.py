@@ -20,6 +20,14 @@ outside the ISR and replicas on brokers that do not run. Otherwise a replica tha
 `delete.retention.ms` would come back with a value whose tombstone no other replica has. Followers report their cleaned
 offset to the leader of the epoch, and the leader returns `compacted_everywhere` to them (docs/compaction.md).
 
+Assertions check what the rules imply: the high watermark of a leader is within its log, epochs never fall, and a leader
+requests no ISR without itself. Three relations look like invariants and are none:
+
+- The high watermark of a follower can fall, and can be below its log start offset, when the leader has a lower one.
+- The log end offset of a replica falls when it truncates its log.
+- The ISR can have a broker that is no replica any more: when a reassignment is replaced, Kafka's controller removes the
+  old replicas from the assignment at once, and from the ISR one after the other.
+
 States of a replica on this broker:
 
     | state    | event           | next     | effect                                                    |
@@ -38,11 +46,13 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.topic_partition import TopicPartition
 
 NO_EPOCH: Final = -1
 UNKNOWN_OFFSET: Final = -1
 NO_ISR_EPOCH: Final = -1
 NEVER_MS: Final = -(2**62)
+UNNAMED: Final[TopicPartition] = ("", -1)
 DEFAULT_MAX_LAG_MS: Final = 30_000
 RETRIABLE_ISR_ERRORS: Final = frozenset(
     {
@@ -176,6 +186,7 @@ class PartitionMachine:
         "max_lag_ms",
         "maximal_isr",
         "min_isr",
+        "name",
         "partition_epoch",
         "pending",
         "remotes",
@@ -191,11 +202,13 @@ class PartitionMachine:
         local_end: int,
         min_isr: int = 1,
         max_lag_ms: int = DEFAULT_MAX_LAG_MS,
+        name: TopicPartition = UNNAMED,
     ) -> None:
         """`high_watermark` is the checkpointed one; `local_end` is the end offset of the local log; `max_lag_ms` is
-        replica.lag.time.max.ms.
+        replica.lag.time.max.ms; `name` is for messages.
         """
         self.broker_id = broker_id
+        self.name = name
         self.role = Role.OFFLINE
         self.leader_id = -1
         self.leader_epoch = NO_EPOCH
@@ -234,6 +247,7 @@ class PartitionMachine:
             remote.begin(now_ms, self.local_end, new_epoch=new_epoch, in_sync=replica_id in state.isr)
         self.role = Role.LEADER
         self._take(state)
+        assert self.high_watermark <= self.local_end, self._violation("a leader with a high watermark beyond its log")
         self._count_compacted()
         return self._advance(now_ms)
 
@@ -249,6 +263,8 @@ class PartitionMachine:
         self._take(state)
 
     def _take(self, state: LeaderAndIsr) -> None:
+        assert state.leader_epoch >= self.leader_epoch, self._violation(f"an older leader epoch {state.leader_epoch}")
+        assert state.partition_epoch >= self.partition_epoch, self._violation("an older partition epoch")
         self.leader_id, self.leader_epoch = state.leader, state.leader_epoch
         self.partition_epoch, self.replicas = state.partition_epoch, state.replicas
         self.is_recovering = state.is_recovering
@@ -273,6 +289,7 @@ class PartitionMachine:
         self.local_end = local_end
         if self.role is not Role.LEADER:
             return False
+        assert self.high_watermark <= local_end, self._violation("the leader's log ends below the high watermark")
         if not self.remotes:  # the common case, a replica set of one, without a loop
             if local_end > self.high_watermark:
                 self.high_watermark = local_end
@@ -380,6 +397,7 @@ class PartitionMachine:
                 lowest = remote.end_offset
         if lowest <= self.high_watermark:
             return False
+        assert lowest <= self.local_end, self._violation(f"a high watermark {lowest} beyond the log")
         self.high_watermark = lowest
         return True
 
@@ -415,6 +433,7 @@ class PartitionMachine:
 
     def _propose(self, isr: frozenset[int]) -> PendingIsr:
         members = tuple(each for each in self.replicas if each in isr)
+        assert self.broker_id in isr, self._violation(f"a request for the ISR {sorted(isr)} without the leader")
         epochs = tuple(self.remotes[each].broker_epoch if each in self.remotes else -1 for each in members)
         self.pending = PendingIsr(members, self.leader_epoch, self.partition_epoch, epochs)
         self.maximal_isr = self.isr | isr
@@ -454,6 +473,14 @@ class PartitionMachine:
         return error in RETRIABLE_ISR_ERRORS
 
     # ---- checks
+
+    def _violation(self, what: str) -> str:
+        """The message of a violated invariant."""
+        return (
+            f"{self.name[0]}-{self.name[1]}: {what} (broker={self.broker_id} role={self.role.value} "
+            f"leader_epoch={self.leader_epoch} partition_epoch={self.partition_epoch} local_end={self.local_end} "
+            f"high_watermark={self.high_watermark} isr={sorted(self.isr)} replicas={list(self.replicas)})"
+        )
 
     @property
     def effective_min_isr(self) -> int:
