@@ -133,5 +133,5 @@ def _schedule(context: BrokerContext, host: ReplicaHost, cleaner: LogCleaner) ->
     # The interval of Kafka's task that removes deleted logs; at most ten seconds, for topics with a shorter delay.
     delay = "log.segment.delete.delay.ms"
     periodic.every("purge", lambda: min(10_000, max(100, int(config[delay]))), host.purge)
-    periodic.every("refusals", lambda: 10_000, context.addresses.say_what_was_left_out)
+    periodic.every("refusals", lambda: 10_000, context.addresses.log_suppressed_refusals)
     periodic.every("isr", lambda: max(1, int(config["replica.lag.time.max.ms"]) // 2), host.shrink_isrs)

@@ -22,7 +22,7 @@ from odradek.broker.config.changes import ConfigChanges
 from odradek.broker.config.client_store import ClientConfigs
 from odradek.broker.controller.auto_topic_creation import TopicCreator, TopicsKnown
 from odradek.broker.controller.channel_manager import ControllerChannelManager
-from odradek.broker.controller.controlled_shutdown import hand_over
+from odradek.broker.controller.controlled_shutdown import request_controlled_shutdown
 from odradek.broker.controller.controller import Controller
 from odradek.broker.controller.topics import TopicMaker
 from odradek.broker.metadata.cache import TopicMetadata
@@ -172,7 +172,7 @@ class RunningBroker:
     async def controlled_shutdown(self) -> None:
         """Have the controller move leadership to other brokers, if there are any."""
         if len(self.metadata_cache.brokers) > 1:
-            await hand_over(self._context.config, self.broker_epoch, self._channel.ask)
+            await request_controlled_shutdown(self._context.config, self.broker_epoch, self._channel.ask)
 
 
 def _coordination(context: BrokerContext, producer_ids: ProducerIds) -> Coordination:

@@ -65,16 +65,16 @@ class ConfigWriter:
         config: BrokerConfig,
         metadata_cache: MetadataCache,
         registry: Callable[[], Registry],
-        obey: Callable[[], Awaitable[None]],
+        apply_changes: Callable[[], Awaitable[None]],
     ) -> None:
-        """`registry()` returns the current session; `obey` applies written changes on this broker.
+        """`registry()` returns the current session; `apply_changes` applies written changes on this broker.
 
         Raises ConfigError for a policy class that does not exist.
         """
         self._config = config
         self._metadata_cache = metadata_cache
         self._registry = registry
-        self._obey = obey
+        self._apply_changes = apply_changes
         self._judge = load_policy(config, ALTER_CONFIG)
 
     async def replace(
@@ -131,7 +131,7 @@ class ConfigWriter:
             message = f"the configuration of {entity} is larger than a node of the registry"
             raise KafkaError(ErrorCode.INVALID_CONFIG, message) from error
         try:
-            await self._obey()
+            await self._apply_changes()
         except RegistryError as error:
             log.warning(
                 "delaying config change until the metadata store is connected entity=%s error=%s", entity, error

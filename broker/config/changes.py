@@ -40,8 +40,8 @@ NONE_SEEN: Final = -1
 Properties = Mapping[str, str]
 
 
-class Obedient(Protocol):
-    """Applies configurations."""
+class ConfigHandler(Protocol):
+    """Applies configurations (Kafka: ConfigHandler)."""
 
     def topic(self, name: str, properties: Properties) -> None:
         """Apply all properties that are set for a topic."""
@@ -55,11 +55,11 @@ class Obedient(Protocol):
 class ConfigChanges:
     """Applies configurations; its `listener` reads them, and the notifications of changes."""
 
-    def __init__(self, broker_id: int, obedient: Obedient, request_tasks: RequestTasks, clock: Clock) -> None:
+    def __init__(self, broker_id: int, handler: ConfigHandler, request_tasks: RequestTasks, clock: Clock) -> None:
         """There are no watches before the first session begins."""
         self._entities = frozenset({f"{BROKERS}/{broker_id}", f"{BROKERS}/{znodes.DEFAULT_ENTITY}"})
         self._broker_id = broker_id
-        self._obedient = obedient
+        self._handler = handler
         self._clock = clock
         self._seen = NONE_SEEN
         self._created_ms: dict[str, int] = {}
@@ -91,7 +91,7 @@ class ConfigChanges:
                 except NoNodeError:  # another broker has deleted it, so it was expired
                     continue
                 if number > self._seen:
-                    await self._obey(registry, data)
+                    await self._apply(registry, data)
                     self._seen = number
                 self._created_ms[name] = stat.ctime_ms
             await self._clear(registry, path, self._created_ms[name])
@@ -105,7 +105,7 @@ class ConfigChanges:
 
     # ---- applying
 
-    async def _obey(self, registry: Registry, notification: bytes | None) -> None:
+    async def _apply(self, registry: Registry, notification: bytes | None) -> None:
         try:
             entity = znodes.decode_config_change(notification)
         except znodes.ZnodeError as error:
@@ -113,14 +113,14 @@ class ConfigChanges:
             return
         kind, _, name = entity.partition("/")
         if kind == TOPICS:
-            self._obedient.topic(name, await read_config(registry, entity))
+            self._handler.topic(name, await read_config(registry, entity))
         elif entity in self._entities:
             await self._read_broker(registry)
 
     async def _read_broker(self, registry: Registry) -> None:
         default = await read_config(registry, f"{BROKERS}/{znodes.DEFAULT_ENTITY}")
         own = await read_config(registry, f"{BROKERS}/{self._broker_id}")
-        self._obedient.broker(default, own)
+        self._handler.broker(default, own)
 
     async def _read_topics(self, registry: Registry) -> None:
         try:
@@ -128,7 +128,7 @@ class ConfigChanges:
         except NoNodeError:
             return
         for name in names:
-            self._obedient.topic(name, await read_config(registry, f"{TOPICS}/{name}"))
+            self._handler.topic(name, await read_config(registry, f"{TOPICS}/{name}"))
 
 
 async def read_config(registry: Registry, entity: str) -> dict[str, str]:

@@ -21,7 +21,7 @@ from odradek.protocol.errors import ErrorCode
 log = logging.getLogger(__name__)
 
 
-async def hand_over(config: BrokerConfig, broker_epoch: int, ask: Ask) -> None:
+async def request_controlled_shutdown(config: BrokerConfig, broker_epoch: int, ask: Ask) -> None:
     """Have the controller move leadership elsewhere before this broker stops (KIP-143's controlled shutdown)."""
     if not config["controlled.shutdown.enable"]:
         return

@@ -57,21 +57,21 @@ class Addresses:
         """Bind the addresses. Raises OSError for an address in use, or not of this machine."""
         for endpoint in self._config.listeners:
             await self._open(endpoint)
-        self._tell()
+        self._advertise()
 
     async def serve(self) -> None:
         """Begin to accept connections."""
         for listener, _, _ in self._listeners.values():
             await listener.serve()
 
-    def grant(self, config: BrokerConfig) -> None:
+    def update_limits(self, config: BrokerConfig) -> None:
         """Apply changed connection limits."""
         self._limits.become(_limits(config))
         for name, (listener, _, _) in self._listeners.items():
             listener.own = _own_limits(config, name)
             listener.resume_accepting()
 
-    async def obey(self, config: BrokerConfig) -> bool:
+    async def reconfigure(self, config: BrokerConfig) -> bool:
         """Open and close listeners as configured. Returns whether the advertised addresses have changed.
 
         Raises OSError when a new address cannot be bound; the other listeners are then as configured. A listener that
@@ -89,7 +89,7 @@ class Addresses:
                     await (await self._open(endpoint)).serve()
         finally:
             before = self.endpoints
-            self._tell()
+            self._advertise()
         return before != self.endpoints
 
     async def _open(self, endpoint: config_listeners.Endpoint) -> Listener:
@@ -107,7 +107,7 @@ class Addresses:
     def _is_protected(self, name: str) -> bool:
         return len(self._config.listeners) > 1 and name == self._config.inter_broker_listener
 
-    def _tell(self) -> None:
+    def _advertise(self) -> None:
         """Compute the advertised addresses of the open listeners."""
         received = []
         reported_to = {each.listener: each for each in self._config.advertised_listeners}
@@ -117,7 +117,7 @@ class Addresses:
                 received.append(Endpoint(name, reachable.host, reachable.port))
         self.endpoints = tuple(received)
 
-    def say_what_was_left_out(self) -> None:
+    def log_suppressed_refusals(self) -> None:
         """Log how many refusals were suppressed; the scheduler calls this periodically."""
         self._report.sum_up()
 

@@ -40,7 +40,7 @@ class Reconfiguration:
         self._turn = asyncio.Lock()
 
     def __call__(self) -> None:
-        self._addresses.grant(self._config)
+        self._addresses.update_limits(self._config)
         for each in self._notified:
             each()
         self._request_tasks.run(self._change_addresses())
@@ -48,7 +48,7 @@ class Reconfiguration:
     async def _change_addresses(self) -> None:
         async with self._turn:
             try:
-                if await self._addresses.obey(self._config):
+                if await self._addresses.reconfigure(self._config):
                     await self._registration.change(self._addresses.registration())
             except OSError as error:
                 log.error("cannot open listener error=%s", error)

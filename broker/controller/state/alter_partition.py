@@ -70,7 +70,8 @@ class AlterPartitionHandler:
                 result.leader_id, result.leader_epoch = known.state.leader, known.state.leader_epoch
                 result.isr, result.partition_epoch = list(known.state.isr), known.version
                 result.leader_recovery_state = int(known.state.is_recovering)
-        self._control_requests.tell_all(changed) if changed else None
+        if changed:
+            self._control_requests.add_update_metadata_for_all(changed)
         for partition in changed:
             yield from self._reassignments.go_on(partition)
         return response

@@ -34,36 +34,36 @@ class ControlRequestBatch:
         self._broker_id = broker_id
         self._listener = listener
         self._context = context
-        self._replica_manager: dict[int, dict[TopicPartition, bool]] = {}
+        self._leader_and_isrs: dict[int, dict[TopicPartition, bool]] = {}
         self._full: dict[int, None] = {}
         self._stops: dict[int, dict[TopicPartition, bool]] = {}
         self._metadata: dict[int, dict[TopicPartition, None]] = {}
 
     # ---- gathering
 
-    def lead_or_follow(self, brokers: Iterable[int], partition: TopicPartition, *, is_new: bool = False) -> None:
+    def add_leader_and_isr(self, brokers: Iterable[int], partition: TopicPartition, *, is_new: bool = False) -> None:
         """Send the partition's state to these brokers, as far as they are live, and its metadata to every broker."""
         for broker_id in brokers:
             if broker_id in self._context.brokers:
-                replica_manager = self._replica_manager.setdefault(broker_id, {})
-                replica_manager[partition] = is_new or replica_manager.get(partition, False)
-        self.tell_all([partition])
+                partitions = self._leader_and_isrs.setdefault(broker_id, {})
+                partitions[partition] = is_new or partitions.get(partition, False)
+        self.add_update_metadata_for_all([partition])
 
-    def begin(self, broker_id: int) -> None:
+    def add_full_leader_and_isr(self, broker_id: int) -> None:
         """Send a broker that has just come a full LeaderAndIsr, which has all of its replicas."""
         self._full[broker_id] = None
-        self._replica_manager.setdefault(broker_id, {})
+        self._leader_and_isrs.setdefault(broker_id, {})
 
-    def stop(self, broker_id: int, partition: TopicPartition, *, delete: bool) -> None:
+    def add_stop_replica(self, broker_id: int, partition: TopicPartition, *, delete: bool) -> None:
         """Send a broker a request to stop a replica, and with `delete` to delete it."""
         if broker_id in self._context.brokers:
             self._stops.setdefault(broker_id, {})[partition] = delete
 
-    def tell_all(self, partitions: Iterable[TopicPartition]) -> None:
+    def add_update_metadata_for_all(self, partitions: Iterable[TopicPartition]) -> None:
         """Send every broker the metadata of these partitions, and of the live brokers."""
-        self.tell(self._context.brokers, partitions)
+        self.add_update_metadata(self._context.brokers, partitions)
 
-    def tell(self, brokers: Iterable[int], partitions: Iterable[TopicPartition]) -> None:
+    def add_update_metadata(self, brokers: Iterable[int], partitions: Iterable[TopicPartition]) -> None:
         """Send these brokers the metadata of these partitions, and of the live brokers."""
         known = list(partitions)
         for broker_id in brokers:
@@ -71,16 +71,16 @@ class ControlRequestBatch:
 
     def clear(self) -> None:
         """Drop everything: the event failed."""
-        for each in (self._replica_manager, self._full, self._stops, self._metadata):
+        for each in (self._leader_and_isrs, self._full, self._stops, self._metadata):
             each.clear()
 
     # ---- sending
 
     def drain(self) -> list[Send]:
         """The control requests, in the order in which they are sent."""
-        replica_manager = [
+        leader_and_isrs = [
             Send(broker_id, self._leader_and_isr(broker_id, partitions))
-            for broker_id, partitions in self._replica_manager.items()
+            for broker_id, partitions in self._leader_and_isrs.items()
             if partitions and broker_id in self._context.brokers
         ]
         brokers = self._live_brokers()
@@ -89,7 +89,7 @@ class ControlRequestBatch:
             for broker_id, partitions in self._metadata.items()
             if broker_id in self._context.brokers
         ]
-        sends = metadata + replica_manager if self._full else replica_manager + metadata
+        sends = metadata + leader_and_isrs if self._full else leader_and_isrs + metadata
         sends.extend(
             Send(broker_id, self._stop_replica(broker_id, partitions))
             for broker_id, partitions in self._stops.items()

@@ -86,11 +86,11 @@ class ControllerMachine:
         yield from self._read_topics(topics, list(new_topic_ids))
         yield from self._partitions.read_states(list(context.partitions()))
         for broker_id in context.brokers:
-            self._control_requests.begin(broker_id)
-            self._control_requests.tell([broker_id], context.partitions())
+            self._control_requests.add_full_leader_and_isr(broker_id)
+            self._control_requests.add_update_metadata([broker_id], context.partitions())
         for partition in context.states:
             for broker_id in context.assigned(partition):
-                self._control_requests.lead_or_follow([broker_id], partition)
+                self._control_requests.add_leader_and_isr([broker_id], partition)
         yield from self._partitions.begin_missing(context.partitions())
         yield from self._renew(list(context.states))
         yield from self.elections.replace_lost(list(context.states))
@@ -153,9 +153,9 @@ class ControllerMachine:
         if come:
             yield from self._welcome(come)
         if gone or come or moved:
-            self._control_requests.tell_all([])
+            self._control_requests.add_update_metadata_for_all([])
         # A lost replica that was not in sync changes no state, but clients see in the metadata that it is offline.
-        self._control_requests.tell_all(context.on_brokers([*gone, *moved]))
+        self._control_requests.add_update_metadata_for_all(context.on_brokers([*gone, *moved]))
 
     def _renew(self, partitions: Iterable[TopicPartition], back: Sequence[int] = ()) -> Steps[None]:
         """Elect anew where brokers are back in another incarnation; `back` are those that this event detected."""
@@ -166,11 +166,11 @@ class ControllerMachine:
         """Send the whole state to brokers that have come, and continue what waited for them."""
         context = self.context
         for broker_id in come:
-            self._control_requests.begin(broker_id)
-            self._control_requests.tell([broker_id], context.partitions())
+            self._control_requests.add_full_leader_and_isr(broker_id)
+            self._control_requests.add_update_metadata([broker_id], context.partitions())
             for partition in context.on_brokers([broker_id]):
                 if partition[0] not in context.deleting:
-                    self._control_requests.lead_or_follow([broker_id], partition)
+                    self._control_requests.add_leader_and_isr([broker_id], partition)
         here = context.on_brokers(come)
         yield from self._partitions.begin_missing(here)
         yield from self.elections.replace_lost([each for each in here if context.is_leaderless(each)])
@@ -230,7 +230,8 @@ class ControllerMachine:
             yield from self.elections.replace_lost(lost)
         if found:
             yield from self.elections.replace_lost([each for each in found if self.context.is_leaderless(each)])
-        self._control_requests.tell_all([*lost, *found]) if lost or found else None
+        if lost or found:
+            self._control_requests.add_update_metadata_for_all([*lost, *found])
 
     def controlled_shutdown(self, broker_id: int, broker_epoch: int) -> Steps[list[TopicPartition]]:
         """Move leadership away from a broker that is about to stop. Returns the partitions that it still leads.
@@ -249,5 +250,5 @@ class ControllerMachine:
         for partition in several:
             known = context.states.get(partition)
             if known is not None and known.state.leader != broker_id:
-                self._control_requests.stop(broker_id, partition, delete=False)
+                self._control_requests.add_stop_replica(broker_id, partition, delete=False)
         return [each for each in context.led_by(broker_id) if len(context.assigned(each)) > 1]

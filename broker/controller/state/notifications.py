@@ -53,7 +53,8 @@ class Notifications:
                     continue
         known = [each for each in changed if self._context.replicas(each) is not None]
         yield from self._partitions.read_states(known)
-        self._control_requests.tell_all(known) if known else None
+        if known:
+            self._control_requests.add_update_metadata_for_all(known)
         yield from self._remove(paths)
         for partition in known:
             yield from self._reassignments.go_on(partition)
@@ -72,7 +73,7 @@ class Notifications:
         yield from self._remove(paths)
         for broker_id in brokers:
             for partition in self._context.on_brokers([broker_id]):
-                self._control_requests.lead_or_follow([broker_id], partition)
+                self._control_requests.add_leader_and_isr([broker_id], partition)
 
     def preferred_election_requested(self) -> Steps[None]:
         """Handle a request of an older tool to elect preferred leaders, made by a node of the metadata store."""

@@ -146,7 +146,7 @@ class PartitionStateMachine:
         else:
             yield from self.read_states([each for each, _ in ready])
         for partition, _ in ready:
-            self._control_requests.lead_or_follow(self._context.assigned(partition), partition, is_new=True)
+            self._control_requests.add_leader_and_isr(self._context.assigned(partition), partition, is_new=True)
 
     # ---- every later state
 
@@ -185,7 +185,7 @@ class PartitionStateMachine:
             return
         yield from self.write_states(changes)
         for partition in changes:
-            self._control_requests.lead_or_follow(self._context.assigned(partition), partition)
+            self._control_requests.add_leader_and_isr(self._context.assigned(partition), partition)
 
     def write_states(self, changes: Mapping[TopicPartition, PartitionState]) -> Steps[None]:
         """Write new states of partitions in one transaction, on condition of the versions of the present ones.

@@ -149,7 +149,7 @@ class Reassignments:
         if not all(each in known.state.isr and context.is_online(each, partition) for each in wanted):
             return
         removed = [each for each in replicas.replicas if each not in wanted]
-        failed = yield from self._partitions.change([partition], self._hand_over(wanted))
+        failed = yield from self._partitions.change([partition], self._elect_in_target(wanted))
         if failed:
             return
         known = context.states[partition]
@@ -161,7 +161,7 @@ class Reassignments:
         # Only now do the replicas receive the final assignment; the removed ones receive StopReplica.
         yield from self._partitions.change([partition], self._partitions.bump)
 
-    def _hand_over(self, wanted: Sequence[int]) -> Decide:
+    def _elect_in_target(self, wanted: Sequence[int]) -> Decide:
         """Elect a leader of the target where the present leader is not in the target."""
 
         def decide(partition: TopicPartition, state: PartitionState, replicas: Replicas) -> PartitionState | None:
@@ -192,7 +192,7 @@ class Reassignments:
     def _delete(self, partition: TopicPartition, removed: Sequence[int]) -> None:
         """Delete replicas that are no longer in the assignment."""
         for broker_id in removed:
-            self._control_requests.stop(broker_id, partition, delete=True)
+            self._control_requests.add_stop_replica(broker_id, partition, delete=True)
 
     def _write(self, partition: TopicPartition, new: Replicas) -> Steps[None]:
         topic, index = partition
@@ -201,4 +201,4 @@ class Reassignments:
         data = TopicAssignment(context.topic_ids.get(topic), assignment).encode()
         yield from self._partitions.write([Set(znodes.topic_path(topic), data)])
         context.assignments[topic] = assignment
-        self._control_requests.tell_all([partition])
+        self._control_requests.add_update_metadata_for_all([partition])

@@ -52,7 +52,9 @@ class TopicDeletionManager:
                     for index, replicas in self._context.assignments[topic].items()
                     for broker_id in replicas.replicas
                 }
-                self._control_requests.tell_all((topic, index) for index in self._context.assignments[topic])
+                self._control_requests.add_update_metadata_for_all(
+                    (topic, index) for index in self._context.assignments[topic]
+                )
         yield from self.go_on()
 
     def go_on(self) -> Steps[None]:
@@ -60,7 +62,7 @@ class TopicDeletionManager:
         for topic in list(self._left):
             for partition, broker_id in self._left[topic]:
                 if self._context.is_online(broker_id, partition):
-                    self._control_requests.stop(broker_id, partition, delete=True)
+                    self._control_requests.add_stop_replica(broker_id, partition, delete=True)
             if not self._left[topic]:
                 yield from self._finish(topic)
 
