@@ -113,7 +113,9 @@ class Task:
             if len(waiting) == 1 and waiting[0].extract is None:
                 done = self._process_only(waiting[0], most)
             else:
-                while done < most and self._process_earliest():
+                next_queue = self.partition_group.next_queue
+                while done < most and (queue := next_queue()) is not None:
+                    self._process_head(queue)
                     done += 1
         self.processed += done
         return done
@@ -182,15 +184,8 @@ class Task:
         context.topic = None
         return count
 
-    def _process_earliest(self) -> bool:
-        """Process the record with the lowest timestamp at the heads; of equal ones, the record that Java chooses."""
-        chosen = self.partition_group.next_queue()
-        if chosen is None:
-            return False
-        self._process_head(chosen)
-        return True
-
     def _process_head(self, queue: RecordQueue) -> None:
+        """Process the first record of a queue, unless it is skipped."""
         head = queue.head or queue.update_head()
         if head is None:
             return

@@ -70,12 +70,12 @@ class SessionAggregate(WindowedTable):
         gap, wait = self._windows.inactivity_gap_ms, self._windows.grace_ms + self._windows.inactivity_gap_ms
         initializer, aggregator, merger = self._initializer, self._aggregator, self._merger
         store, task, forward = node.store(self.store), node.task, node.forward
-        tell, send_old = not self.caches(node) and not self.final, self.send_old
+        forwards, send_old = not self.caches(node) and not self.final, self.send_old
         emit = final_results(node, self.store, self._closed(node)) if self.final else None
         observed = NO_TIMESTAMP
 
         def update(session: Windowed, new: Any, old: Any) -> None:
-            if tell:  # without headers, as Java forwards uncached results
+            if forwards:  # without headers, as Java forwards uncached results
                 forward(session, Change(new, old if send_old else None), session.window.end, None)
 
         def process(key: Any, value: Any, timestamp: int, headers: Headers) -> None:

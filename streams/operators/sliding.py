@@ -66,7 +66,7 @@ class SlidingAggregate(WindowedTable):
         """The function of one task."""
         difference, grace = self._windows.time_difference_ms, self._windows.grace_ms
         task = node.task
-        writer = _Writer(self, node, difference, tell=not self.caches(node) and not self.final)
+        writer = _Writer(self, node, difference, forwards=not self.caches(node) and not self.final)
         emit = final_results(node, self.store, self._closed(node)) if self.final else None
         store = node.store(self.store)
         initializer = self._initializer
@@ -110,14 +110,18 @@ class SlidingAggregate(WindowedTable):
 class _Writer:
     """Adds the current record to windows."""
 
-    def __init__(self, operator: SlidingAggregate, node: NodeContext, difference: int, tell: bool) -> None:
+    def __init__(self, operator: SlidingAggregate, node: NodeContext, difference: int, forwards: bool) -> None:
         self.observed = NO_TIMESTAMP
         self._aggregate = operator.write
         self._send_old = operator.send_old
         self._node = node
         self._put = node.store(operator.store).put
         self._difference = difference
-        self._tell = tell
+        self._forwards = forwards
+        self.key: Any = None
+        self.value: Any = None
+        self.timestamp = self.close_time = NO_TIMESTAMP
+        self.headers: Headers = None
 
     def begin(self, key: Any, value: Any, timestamp: int, headers: Headers, close_time: int) -> None:
         """Set the current record."""
@@ -139,7 +143,7 @@ class _Writer:
 
     def _write(self, start: int, old: Any, new: Any, stamp: int) -> None:
         self._put(self.key, None if new is None else (new, stamp), start)
-        if self._tell:
+        if self._forwards:
             windowed = Windowed(self.key, Window(start, start + self._difference))
             change = Change(new, old if self._send_old else None)
             self._node.forward(windowed, change, stamp, self.headers)
@@ -150,7 +154,7 @@ class _Writer:
 def _usual(store: Any, writer: _Writer, initializer: Initializer, difference: int) -> None:
     """A record whose left window begins at or after 0."""
     timestamp = writer.timestamp
-    found = _look(store, writer, difference)
+    found = _scan(store, writer, difference)
     if found.whole:
         return
     if found.previous is not None:
@@ -165,7 +169,7 @@ def _usual(store: Any, writer: _Writer, initializer: Initializer, difference: in
         writer.copy(timestamp + 1, found.right)
 
 
-def _look(store: Any, writer: _Writer, difference: int) -> _Found:
+def _scan(store: Any, writer: _Writer, difference: int) -> _Found:
     """Scan the windows around the record, the latest first, and add it to those that contain it."""
     found, timestamp = _Found(), writer.timestamp
     lower = max(0, timestamp - 2 * difference)

@@ -97,7 +97,7 @@ class WindowedAggregate(WindowedTable):
         initializer, aggregator = self._initializer, self._aggregator
         store, task, forward = node.store(self.store), node.task, node.forward
         fetch, put = store.fetch, store.put
-        tell, send_old = not self.caches(node) and not self.final, self.send_old
+        forwards, send_old = not self.caches(node) and not self.final, self.send_old
         emit = final_results(node, self.store, self._closed(node)) if self.final else None
         observed = NO_TIMESTAMP
 
@@ -123,7 +123,7 @@ class WindowedAggregate(WindowedTable):
                         stamp = timestamp
                 new = aggregator(key, value, old)
                 put(key, None if new is None else (new, stamp), start)
-                if tell:
+                if forwards:
                     windowed = Windowed(key, Window(start, end_of(start, size)))
                     forward(windowed, Change(new, old if send_old else None), stamp, headers)
                     task.timestamp, task.headers = timestamp, headers

@@ -102,7 +102,7 @@ class ActiveTasks:
         self._exactly_once = application.config.exactly_once
         self._buffer = application.config["buffered.records.per.partition"]
         self._deadline_s: float = application.config["task.timeout.ms"] / 1000
-        self._untold_since: float | None = None
+        self._fetch_failing_since: float | None = None
         """Since when requests for committed offsets have failed."""
 
     # ---- assignment
@@ -159,12 +159,12 @@ class ActiveTasks:
             committed = self._member.fetch_committed(places, self._exactly_once) if places else {}
         except MembershipError as error:
             now = time.monotonic()
-            self._untold_since = self._untold_since or now
-            if not error.code.retriable or now - self._untold_since > self._deadline_s:
+            self._fetch_failing_since = self._fetch_failing_since or now
+            if not error.code.retriable or now - self._fetch_failing_since > self._deadline_s:
                 raise
             log.warning("retrying to fetch committed offsets error=%s", error)
             return None
-        self._untold_since = None
+        self._fetch_failing_since = None
         return committed
 
     def _restore(self, each: AssignedTask, committed: Mapping[TopicPartition, Committed]) -> None:

@@ -118,7 +118,7 @@ class Clients:
             "logger": log,
             **_RECOVERY,
             "reconnect.backoff.max.ms": 1_000,  # as Kafka has it
-            "error_cb": _say,
+            "error_cb": _log_error,
             **config.for_all_clients,
         }
 
@@ -134,7 +134,7 @@ def _make(kind: Any, properties: Mapping[str, Any], prefix: str) -> Any:
         ) from error
 
 
-def _say(error: KafkaError) -> None:
+def _log_error(error: KafkaError) -> None:
     """Log an error of librdkafka's error callback: mostly unavailable brokers, to which it reconnects."""
     log.log(logging.ERROR if error.fatal() else logging.DEBUG, "%s", error.str())
 

@@ -126,13 +126,13 @@ class RecordCollector:
         """Serve delivery callbacks. Raises the first failure that no handler continued on: StreamsError or
         TaskMigratedError.
         """
-        self._hear(self._producer.poll, 0)
+        self._serve_callbacks(self._producer.poll, 0)
         if self._failure is not None:
             raise self._failure
 
     def flush(self) -> None:
         """Wait until all records are acknowledged. Raises as `poll` does, or after task.timeout.ms."""
-        left = self._hear(self._producer.flush, self._timeout_s)
+        left = self._serve_callbacks(self._producer.flush, self._timeout_s)
         if self._failure is not None:
             raise self._failure
         if left:
@@ -143,7 +143,7 @@ class RecordCollector:
 
         `renew` or `close` then discards the unacknowledged records together with this producer.
         """
-        if self._failure is None and not self._hear(self._producer.flush, min(CLOSE_S, self._timeout_s)):
+        if self._failure is None and not self._serve_callbacks(self._producer.flush, min(CLOSE_S, self._timeout_s)):
             return self._failure is None
         self._fatal = True
         return False
@@ -192,7 +192,7 @@ class RecordCollector:
         """Abort the open transaction, or send the queued records, and close the producer."""
         self.abort()
         if not self._transactional and not self._fatal and self._failure is None:
-            self._hear(self._producer.flush, min(CLOSE_S, self._timeout_s))
+            self._serve_callbacks(self._producer.flush, min(CLOSE_S, self._timeout_s))
         self._close_producer()
 
     # ---- internals
@@ -233,7 +233,7 @@ class RecordCollector:
                     f"the producer has had no room for a record of {record.topic} for {self._timeout_s:g} s "
                     "(task.timeout.ms): the brokers do not take them"
                 )
-            self._hear(self._producer.poll, _ROOM_S)
+            self._serve_callbacks(self._producer.poll, _ROOM_S)
             if self._failure is not None:
                 raise self._failure
             partition = -1 if record.partition is None else record.partition
@@ -248,7 +248,7 @@ class RecordCollector:
         if self._failure is not None:
             raise self._failure
 
-    def _hear(self, call: Callable[[float], int], timeout_s: float) -> int:
+    def _serve_callbacks(self, call: Callable[[float], int], timeout_s: float) -> int:
         """Call the producer so that it serves callbacks (poll, flush). Returns the result of the call, or 1 on failure.
 
         A fatal error leaves this call as an exception, and its pending delivery reports are then not delivered.

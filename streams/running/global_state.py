@@ -101,7 +101,7 @@ class GlobalState:
         Blocks until the stores are restored; the log contains the progress.
         """
         for topic in self._store_of:
-            self._look_at(topic)
+            self._fetch_ranges(topic)
         task = self._task = self._open()
         # Stores that are restored through a processor come after all others, which need no processor.
         reprocessed = self._topology.reprocess_global
@@ -145,7 +145,7 @@ class GlobalState:
 
     # ---- internals
 
-    def _look_at(self, topic: str) -> None:
+    def _fetch_ranges(self, topic: str) -> None:
         """Fetch the partitions of a topic and their offsets. Raises StreamsError."""
         try:
             metadata = self._consumer.list_topics(topic, timeout=self._timeout_s).topics[topic]

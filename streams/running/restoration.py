@@ -178,7 +178,7 @@ class Restorer:
         for changelog, store in state.wanting.items():
             limit = state.limits.get(changelog, 0) if changelog in state.source_changelogs else None
             self._changelogs[changelog] = _Changelog(state, store, standby, limit)
-        self._look(state)
+        self._check_restored(state)
 
     def drop(self, task_id: TaskId) -> None:
         """Stop restoring this task; its stores and positions stay unchanged."""
@@ -205,7 +205,7 @@ class Restorer:
             now = time.monotonic()
             if now >= deadline:
                 break
-        self._tell_progress(now)
+        self._log_progress(now)
         self._write_checkpoints(now)
         done, self._done = self._done, []
         return done
@@ -253,7 +253,7 @@ class Restorer:
         self._count_failures(now, [each for each in fresh if each not in lows or each not in highs])
         for state in list(self._waiting.values()):
             if state.task_id not in corrupted:
-                self._look(state)
+                self._check_restored(state)
         self._give_back(corrupted)
 
     def _begin_one(self, changelog: TopicPartition, each: _Changelog, low: int, high: int) -> str | None:
@@ -429,9 +429,9 @@ class Restorer:
         self._consumer.incremental_unassign([Position(*changelog)])
         self._listener.on_restore_end(changelog, each.store.name, each.total)
         log.info("store restored store=%s changelog=%s records=%d", each.store.name, _name(changelog), each.total)
-        self._look(each.state)
+        self._check_restored(each.state)
 
-    def _look(self, state: TaskState) -> None:
+    def _check_restored(self, state: TaskState) -> None:
         """Check whether a task is completely restored."""
         if self._waiting.get(state.task_id) is state and all(
             each.state is not state for each in self._changelogs.values()
@@ -478,7 +478,7 @@ class Restorer:
                 self._forget(task_id)
             raise TaskCorruptedError(set(corrupted), "; ".join(corrupted.values()))
 
-    def _tell_progress(self, now: float) -> None:
+    def _log_progress(self, now: float) -> None:
         if now - self._notified_at < PROGRESS_S:
             return
         rate = (self._restored - self._reported_restored) / (now - self._notified_at)
