@@ -88,7 +88,7 @@ class CoordinatorShard(Protocol[Machine]):
 class PartitionWriter(Protocol):
     """Appends to the partitions that this broker leads (Kafka: PartitionWriter)."""
 
-    def append(self, partition: int, entries: list[KeyValue], done: Callable[[ErrorCode], None]) -> None:
+    def append(self, partition: int, records: list[KeyValue], done: Callable[[ErrorCode], None], /) -> None:
         """Append one batch with acks=all; call `done` with each outcome that `pending_writes` lists, perhaps at once.
 
         Raises KafkaError if the log rejects the batch, or passes the error to `done`.

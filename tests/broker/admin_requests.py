@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from odradek.protocol import messages as m
@@ -64,7 +64,7 @@ def list_reassignments(*partitions: tuple[str, list[int]]) -> m.ListPartitionRea
 
 
 def alter(
-    *resources: tuple[int, str, list[tuple[str, int, str | None]]], validate_only: bool = False
+    *resources: tuple[int, str, Sequence[tuple[str, int, str | None]]], validate_only: bool = False
 ) -> m.IncrementalAlterConfigsRequest:
     request = m.IncrementalAlterConfigsRequest
     return request(
@@ -84,7 +84,7 @@ def alter(
 
 
 def replace_configs(
-    *resources: tuple[int, str, list[tuple[str, str | None]]], validate_only: bool = False
+    *resources: tuple[int, str, Sequence[tuple[str, str | None]]], validate_only: bool = False
 ) -> m.AlterConfigsRequest:
     request = m.AlterConfigsRequest
     return request(

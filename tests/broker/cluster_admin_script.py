@@ -43,7 +43,7 @@ class Script:
 def _spoken(request: type) -> tuple[int, int]:
     """The versions of an API that Kafka 3.9 supports, as a range."""
     newest = {m.AlterPartitionReassignmentsRequest: 0, m.DescribeLogDirsRequest: 4}
-    return request.MIN_VERSION, newest.get(request, request.MAX_VERSION) + 1  # type: ignore[attr-defined]
+    return request.MIN_VERSION, newest.get(request, request.MAX_VERSION) + 1  # type: ignore[attr-defined, operator]
 
 
 def _tidy(part: Any) -> None:

@@ -23,7 +23,7 @@ class Disk(OsDisk):
         self.gate = threading.Event()  # a sync waits here
         self.gate.set()
         self.syncing = asyncio.Event()
-        self.on_sync: Callable[[], None] = lambda: None
+        self.on_sync: Callable[[], object] = lambda: None
 
     def hold(self, place: str) -> None:
         """Let the syncs of a path wait until the gate is set; `syncing` is set when one does."""

@@ -244,7 +244,7 @@ class CountingReads:
 
 async def test_each_notification_is_read_once(harness: Harness) -> None:
     session = CountingReads(await harness.ensemble.connect())
-    await harness.changes.listener.session_begun(session)  # type: ignore[arg-type]
+    await harness.changes.listener.session_begun(session)
     for number in range(20):
         await harness.change("topics/t", **{f"b{number}": "2"})
         await harness.changes.listener.catch_up()

@@ -6,12 +6,13 @@ import asyncio
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from confluent_kafka import Consumer, Producer
 
 from odradek.broker.metadata.cache import BrokerMetadata, MetadataCache, PartitionMetadata, TopicMetadata
+from odradek.broker.network.inter_broker_client import InterBrokerClient
 from odradek.broker.network.inter_broker_connection import PeerLostError
 from odradek.broker.transaction.coordinator import TransactionCoordinator
 from odradek.broker.transaction.markers import Marker, Markers, NewMarkers
@@ -124,7 +125,9 @@ class Shell:
         self.coordinator.runtime.load(0, epoch)
 
     def new_markers(self) -> NewMarkers:
-        return partial(Markers, self.links, self.metadata_cache, self.time, self.time, 30_000)
+        return partial(
+            Markers, cast("InterBrokerClient", self.links), self.metadata_cache, self.time, self.time, 30_000
+        )
 
     def stop(self) -> None:
         self.coordinator.close()

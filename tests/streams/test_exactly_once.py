@@ -104,7 +104,7 @@ def test_a_corrupt_store_does_not_abort_the_open_transaction(
     def notified(admin: Any, places: Any, timeout_s: float) -> dict[tuple[str, int], int]:
         """The fake returns no end of the second changelog, as long as there is no transaction."""
         found = high_watermarks(admin, places, timeout_s)
-        if not any(thread.run_loop.tasks.collector.in_transaction for thread in threads):
+        if not any(thread.run_loop and thread.run_loop.tasks.collector.in_transaction for thread in threads):
             found.pop((changelog, 1), None)
         return found
 

@@ -45,7 +45,9 @@ def lose_all(streams: KafkaStreams, patch: pytest.MonkeyPatch) -> None:
     """The group has gone on without the only thread, which is now notified. Returns when the thread has its
     tasks back.
     """
-    member, received = streams.stream_threads[0].run_loop.member, []
+    run_loop = streams.stream_threads[0].run_loop
+    assert run_loop is not None
+    member, received = run_loop.member, []
     poll = GroupMember.poll
 
     def hear(self: GroupMember, timeout_s: float) -> Any:

@@ -138,6 +138,7 @@ def test_a_rebalance_rejects_queries_and_standbys_answer_on_request(
         return found if found is not None and found.standby_hosts else None
 
     found = eventually(located, describe="a standby's place", retry_on=(InvalidStateStoreError,))
+    assert found is not None
     assert {found.active_host, *found.standby_hosts} == {HostInfo("localhost", 7011), HostInfo("localhost", 7012)}
     lags = first.all_local_store_partition_lags()
     assert set(lags) == {STORE}

@@ -91,7 +91,7 @@ def test_poison_is_skipped(stage: Stage) -> None:
         return Response.CONTINUE
 
     stage.write(["12345678", "poison", "87654321"])
-    with stage.running(numbers(stage), **{"default.deserialization.exception.handler": handler}):
+    with stage.running(numbers(stage), default_deserialization_exception_handler=handler):
         eventually(lambda: values(stage) == [b"12345678", b"87654321"])
     assert [(context.source.offset, value) for context, value in seen] == [(1, b"poison")]
     with stage.running(numbers(stage)):  # it is committed, and not read again

@@ -134,7 +134,9 @@ def test_a_standby_takes_over_and_reads_no_record_twice(stage: Stage, guarantee:
             one.wait_until(State.RUNNING, TIMEOUT_S)
             counting.write_words(stage.bootstrap, words, stage.words)
             stage.await_counts(counting.all_of(Counter(words)))
-            restorers = [thread.run_loop.tasks.restorer for each in (one, two) for thread in each.stream_threads]
+            loops = [thread.run_loop for each in (one, two) for thread in each.stream_threads]
+            restorers = [loop.tasks.restorer for loop in loops if loop is not None]
+            assert len(restorers) == len(loops)
             eventually(
                 lambda: sum(each.restored for each in restorers) == len(words), describe="the standbys have all records"
             )

@@ -10,7 +10,7 @@ import asyncio
 import inspect
 import time
 from collections.abc import Awaitable, Callable, Iterator
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar, overload
 
 T = TypeVar("T")
 TIMEOUT_S: Final = 150.0
@@ -20,64 +20,86 @@ _LONGEST_PAUSE_S: Final = 0.02
 
 
 def eventually(
-    look: Callable[[], T],
+    poll: Callable[[], T],
     holds: Callable[[T], object] = bool,
     describe: str | Callable[[], str] = "",
     *,
     timeout_s: float = TIMEOUT_S,
     retry_on: tuple[type[Exception], ...] = (),
 ) -> T:
-    """Poll `look` until `holds` is true of its value, and return that value.
+    """Poll `poll` until `holds` is true of its value, and return that value.
 
-    `retry_on` has the exceptions of `look` that only mean "not yet". Raises AssertionError after `timeout_s`, with
+    `retry_on` has the exceptions of `poll` that only mean "not yet". Raises AssertionError after `timeout_s`, with
     `describe` and the last value or exception.
     """
     deadline = time.monotonic() + timeout_s
     for pause_s in _pauses():
-        seen: object
+        last: object
         failure: Exception | None = None
         try:
-            value = look()
+            value = poll()
         except retry_on as raised:
-            seen = failure = raised
+            last = failure = raised
         else:
             if holds(value):
                 return value
-            seen = value
+            last = value
         if time.monotonic() > deadline:
-            raise AssertionError(_report(timeout_s, describe, seen)) from failure
+            raise AssertionError(_report(timeout_s, describe, last)) from failure
         time.sleep(pause_s)
     raise AssertionError("unreachable")
 
 
+@overload
 async def eventually_async(
-    look: Callable[[], Awaitable[T] | T],
+    poll: Callable[[], Awaitable[T]],
     holds: Callable[[T], object] = bool,
     describe: str | Callable[[], str] = "",
     *,
     timeout_s: float = TIMEOUT_S,
     retry_on: tuple[type[Exception], ...] = (),
-) -> T:
-    """As `eventually`, on an event loop: `look` may be a coroutine function, and `timeout_s` also ends its calls."""
-    seen: object = "no value yet"
+) -> T: ...
+
+
+@overload
+async def eventually_async(
+    poll: Callable[[], T],
+    holds: Callable[[T], object] = bool,
+    describe: str | Callable[[], str] = "",
+    *,
+    timeout_s: float = TIMEOUT_S,
+    retry_on: tuple[type[Exception], ...] = (),
+) -> T: ...
+
+
+async def eventually_async(
+    poll: Callable[[], Any],
+    holds: Callable[[Any], object] = bool,
+    describe: str | Callable[[], str] = "",
+    *,
+    timeout_s: float = TIMEOUT_S,
+    retry_on: tuple[type[Exception], ...] = (),
+) -> Any:
+    """As `eventually`, on an event loop: `poll` may be a coroutine function, and `timeout_s` also ends its calls."""
+    last: object = "no value yet"
     failure: Exception | None = None
     try:
         async with asyncio.timeout(timeout_s) as limit:
             for pause_s in _pauses():
                 try:
-                    found = look()
-                    value: T = await found if inspect.isawaitable(found) else found  # type: ignore[assignment]
+                    found = poll()
+                    value = await found if inspect.isawaitable(found) else found
                 except retry_on as raised:
-                    seen = failure = raised
+                    last = failure = raised
                 else:
                     if holds(value):
                         return value
-                    seen, failure = value, None
+                    last, failure = value, None
                 await asyncio.sleep(pause_s)
     except TimeoutError:
         if not limit.expired():
-            raise  # it is an error of `look`
-        raise AssertionError(_report(timeout_s, describe, seen)) from failure
+            raise  # it is an error of `poll`
+        raise AssertionError(_report(timeout_s, describe, last)) from failure
     raise AssertionError("unreachable")
 
 
@@ -88,7 +110,7 @@ def _pauses() -> Iterator[float]:
         pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
 
-def _report(timeout_s: float, describe: str | Callable[[], str], seen: object) -> str:
+def _report(timeout_s: float, describe: str | Callable[[], str], last: object) -> str:
     what = (describe if isinstance(describe, str) else describe()) or "the condition does not hold"
-    last = f"last exception: {seen!r}" if isinstance(seen, Exception) else f"last value: {seen!r}"
-    return f"not within {timeout_s:g} s: {what}; {last}"
+    kind = "exception" if isinstance(last, Exception) else "value"
+    return f"not within {timeout_s:g} s: {what}; last {kind}: {last!r}"
