@@ -29,12 +29,12 @@ class InProcessZooKeeper:
     """Apache ZooKeeper in the JVM of this process, on a free port of the loopback address."""
 
     def __init__(self, java: KafkaClasses, folder: Path) -> None:
-        java.use()
         file = jpype.JClass("java.io.File")(str(folder))
         jpype.JClass("java.lang.System").setProperty("zookeeper.forceSync", "no")
-        self._factory = java("org.apache.zookeeper.server.NIOServerCnxnFactory")()
-        self._factory.configure(jpype.JClass("java.net.InetSocketAddress")("127.0.0.1", 0), 100)
-        self._factory.startup(java("org.apache.zookeeper.server.ZooKeeperServer")(file, file, 500))
+        with java.in_use():
+            self._factory = java("org.apache.zookeeper.server.NIOServerCnxnFactory")()
+            self._factory.configure(jpype.JClass("java.net.InetSocketAddress")("127.0.0.1", 0), 100)
+            self._factory.startup(java("org.apache.zookeeper.server.ZooKeeperServer")(file, file, 500))
         self.connect = f"127.0.0.1:{self._factory.getLocalPort()}"
 
     def stop(self) -> None:
@@ -117,11 +117,11 @@ class KafkaAuthorizer:
     """One AclAuthorizer with its configuration."""
 
     def __init__(self, java: KafkaClasses, connect: str, config: Mapping[str, str]) -> None:
-        java.use()
         self._java = java
         self._to = AclConversion(java)
-        self._authorizer = java("kafka.security.authorizer.AclAuthorizer")()
-        self._authorizer.configure(java_map({"zookeeper.connect": connect, **config}))
+        with java.in_use():
+            self._authorizer = java("kafka.security.authorizer.AclAuthorizer")()
+            self._authorizer.configure(java_map({"zookeeper.connect": connect, **config}))
 
     def close(self) -> None:
         """End its session with ZooKeeper."""

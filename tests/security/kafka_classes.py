@@ -7,7 +7,8 @@ The loaders here have only the platform's loader as their parent, so releases do
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 
 import jpype
@@ -37,9 +38,16 @@ class KafkaClasses:
         """The class of a name below org.apache.kafka.common."""
         return self(f"org.apache.kafka.common.{name}")
 
-    def use(self) -> None:
-        """Let this thread find classes by name here: security providers, log and JSON libraries."""
-        jpype.JClass("java.lang.Thread").currentThread().setContextClassLoader(self.loader)
+    @contextmanager
+    def in_use(self) -> Iterator[None]:
+        """Within the block this thread finds classes by name here; threads that begin within it keep doing so."""
+        thread = jpype.JClass("java.lang.Thread").currentThread()
+        before = thread.getContextClassLoader()
+        thread.setContextClassLoader(self.loader)
+        try:
+            yield
+        finally:
+            thread.setContextClassLoader(before)
 
 
 @functools.cache

@@ -74,10 +74,10 @@ class ScramCredential(NamedTuple):
         if not (count.isascii() and count.isdecimal()):
             raise CredentialError("the iterations of a SCRAM credential are not a number")
         try:
-            keys = [_decode_base64(parts[name]) for name in ("salt", "stored_key", "server_key")]
+            salt, stored, server = (_decode_base64(parts[name]) for name in ("salt", "stored_key", "server_key"))
         except (binascii.Error, ValueError):
             raise CredentialError("a key of a SCRAM credential is not in Base64") from None
-        return cls(*keys, iterations=int(count))
+        return cls(salt, stored, server, int(count))
 
 
 class CredentialError(ValueError):
