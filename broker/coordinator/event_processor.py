@@ -159,8 +159,9 @@ class CoordinatorEventProcessor(Generic[Machine]):
 
     def perform(self, machine: Machine, effects: Effects) -> None:
         """Perform effects in order; effects that are added meanwhile follow behind them."""
-        self._enqueue(self._hosted[machine], effects)
-        self._run()
+        if effects:
+            self._enqueue(self._hosted[machine], effects)
+            self._run()
 
     def release(self, machine: Machine) -> None:
         """Remove a state machine of which nothing is left."""

@@ -242,12 +242,6 @@ class Membership:
         else:
             self._rebalance.remove(member, now)
 
-    # --- offsets: which commits the membership allows ---
-
-    def check_commit(self, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
-        """Whether this sender may commit."""
-        return self.group.check_commit(member_id, instance_id, generation)
-
     def seen(self, member_id: str, now: Now) -> list[Effect]:
         """Renew the session of a member that has sent another request."""
         member = self.group.group_members.get(member_id)

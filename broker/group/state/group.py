@@ -235,7 +235,7 @@ class Group:
     def _check_commit(self, request: CommitRequest) -> ErrorCode:
         membership = self.membership
         if isinstance(membership, Membership):
-            return membership.check_commit(request.member_id, request.instance_id, request.generation)
+            return membership.group.check_commit(request.member_id, request.instance_id, request.generation)
         partitions = [partition for partition, _ in request.entries]
         error = membership.check_commit(request.member_id, request.generation, partitions)
         if not error and not request.knows_member_epochs and membership.speaks_consumer(request.member_id):
