@@ -56,7 +56,7 @@ class PartitionStatus(NamedTuple):
         return "under-replicated" if len(self.isr) < len(self.replicas) else ""
 
 
-class Status(NamedTuple):
+class ClusterStatus(NamedTuple):
     """A cluster in the view of one of its brokers."""
 
     cluster_id: str
@@ -95,7 +95,7 @@ class Status(NamedTuple):
         }
 
 
-def gather(bootstrap_servers: str, timeout_s: float, topics: Sequence[str] = ()) -> Status:
+def gather(bootstrap_servers: str, timeout_s: float, topics: Sequence[str] = ()) -> ClusterStatus:
     """Query the first of `bootstrap_servers` that answers, and then every broker; about `topics` alone if there are
     any.
 
@@ -167,7 +167,7 @@ def _log_ends(
     }
 
 
-def _join(metadata: m.MetadataResponse, ends: dict[int, Ends], errors: dict[int, str]) -> Status:
+def _join(metadata: m.MetadataResponse, ends: dict[int, Ends], errors: dict[int, str]) -> ClusterStatus:
     brokers = [
         BrokerStatus(
             each.node_id,
@@ -194,7 +194,7 @@ def _join(metadata: m.MetadataResponse, ends: dict[int, Ends], errors: dict[int,
         for topic in sorted(metadata.topics, key=lambda topic: (topic.is_internal, topic.name or ""))
         for each in sorted(topic.partitions, key=lambda each: each.partition_index)
     )
-    return Status(metadata.cluster_id or "", metadata.controller_id, tuple(sorted(brokers)), partitions)
+    return ClusterStatus(metadata.cluster_id or "", metadata.controller_id, tuple(sorted(brokers)), partitions)
 
 
 def _lags(
@@ -213,7 +213,7 @@ def _lags(
 # ---- as a table
 
 
-def render(status: Status) -> str:
+def render(status: ClusterStatus) -> str:
     """The status for a reader, lines that end without a newline."""
     lines = [f"cluster {status.cluster_id}, {_count(len(status.brokers), 'broker')}", ""]
     lines += _table(
@@ -252,7 +252,7 @@ def _row(partition: PartitionStatus) -> tuple[str, ...]:
     )
 
 
-def _summary(status: Status) -> str:
+def _summary(status: ClusterStatus) -> str:
     remarks = [partition.remark for partition in status.partitions]
     silent = sum(bool(each.error) for each in status.brokers)
     findings = [f"{remarks.count(remark)} {remark}" for remark in ("offline", "under-replicated") if remark in remarks]

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ProtocolError
-from odradek.protocol.grammar import Field, Message, Struct, parse
+from odradek.protocol.grammar import Field, Message, StructSpec, parse
 from odradek.protocol.java_hash import signed, string_hash
 from odradek.protocol.records import Record
 from odradek.protocol.topic_partition import TopicPartition
@@ -124,7 +124,7 @@ def _definition(name: str) -> Message:
     return parse(path.read_text(encoding="utf-8"), path.name)[name]
 
 
-def _fields(definition: Message, struct_of: Struct, value: Any, version: int) -> dict[str, Any]:
+def _fields(definition: Message, struct_of: StructSpec, value: Any, version: int) -> dict[str, Any]:
     fields = {}
     for field in struct_of.fields:
         content = getattr(value, field.attribute)

@@ -18,9 +18,8 @@ from odradek.protocol.decoding import Decoder, decoder
 from odradek.protocol.encoded import EncodedArray, EncodedElement
 from odradek.protocol.encoding import Encoder, encoder
 from odradek.protocol.errors import ProtocolError
-from odradek.protocol.grammar import NEVER, Field
+from odradek.protocol.grammar import NEVER, Field, StructSpec
 from odradek.protocol.grammar import Message as Definition
-from odradek.protocol.grammar import Struct as StructDefinition
 from odradek.protocol.primitives import Bytes
 
 C = TypeVar("C")
@@ -149,7 +148,7 @@ def build(definition: Definition, module: str) -> type[BaseMessage]:
     return message
 
 
-def _written(definition: Definition, struct: StructDefinition, classes: Mapping[str, type]) -> dict[str, Any]:
+def _written(definition: Definition, struct: StructSpec, classes: Mapping[str, type]) -> dict[str, Any]:
     """The class attributes that a message and each structure inside it share."""
     encoders = Codecs(definition, lambda version: encoder(definition, struct, version, classes), _unwritable)
     attributes: dict[str, Any] = {"ENCODERS": encoders}
@@ -158,10 +157,10 @@ def _written(definition: Definition, struct: StructDefinition, classes: Mapping[
     return attributes
 
 
-def _errors_reporter(definition: Definition, root: StructDefinition) -> ErrorsReporter:
+def _errors_reporter(definition: Definition, root: StructSpec) -> ErrorsReporter:
     """Compiled, because it runs for every response: it reads only the fields that can contain an error code."""
 
-    def lines(struct: StructDefinition, value: str, indent: str) -> list[str]:
+    def lines(struct: StructSpec, value: str, indent: str) -> list[str]:
         found = []
         for field in struct.fields:
             member = f"{value}.{field.attribute}"
@@ -197,7 +196,7 @@ def _unwritable(name: str, reason: str) -> ValueError:
     return ValueError(f"{name}: {reason}")
 
 
-def _class(struct: StructDefinition, base: type, attributes: dict[str, Any], classes: dict[str, type]) -> type[Any]:
+def _class(struct: StructSpec, base: type, attributes: dict[str, Any], classes: dict[str, type]) -> type[Any]:
     names = tuple(field.attribute for field in struct.fields)
     cls = type(struct.name, (base,), {"__slots__": names, "ATTRIBUTES": names, **attributes})
 
@@ -211,7 +210,7 @@ def _class(struct: StructDefinition, base: type, attributes: dict[str, Any], cla
     return cls
 
 
-def _constructor(struct: StructDefinition, qualified: str, classes: dict[str, type]) -> Callable[..., None]:
+def _constructor(struct: StructSpec, qualified: str, classes: dict[str, type]) -> Callable[..., None]:
     """Compile the constructor: keyword arguments only, each with its default."""
     parameters = [f"{field.attribute}={_parameter(field)}" for field in struct.fields]
     lines = [f"def __init__(self, *, {', '.join([*parameters, 'unknown_tagged_fields=None'])}):"]

@@ -5,8 +5,8 @@ hand: at run time no loop over field descriptions is left, neighboring fields of
 and structures inside structures are plain nested loops. The source is registered with `linecache`, so a debugger steps
 through it and a traceback shows its lines.
 
-A compiled function does not track its position. When it fails, the failed line determines the field (`Source.compile`
-returns that table), and the function's local variables determine the element and the byte.
+A compiled function does not track its position. When it fails, the failed line determines the field
+(`FunctionSource.compile` returns that table), and the function's local variables determine the element and the byte.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import struct
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
-from odradek.protocol.grammar import NUMBERS, Field, Message, Struct
+from odradek.protocol.grammar import NUMBERS, Field, Message, StructSpec
 
 Namespace = dict[str, Any]
 
@@ -33,7 +33,7 @@ class Spot(NamedTuple):
     value: tuple[str, str] | None = None
 
 
-class Source:
+class FunctionSource:
     """The lines of a function that is being written, with the fields of each line."""
 
     def __init__(self, *first: str) -> None:
@@ -77,16 +77,16 @@ class Shape:
         self.version = version
         self.flexible = version in message.flexible
 
-    def present(self, struct_: Struct) -> list[Field]:
+    def present(self, struct_: StructSpec) -> list[Field]:
         """The untagged fields of a structure in this version, in the order of the wire."""
         return [field for field in struct_.fields if self.has(field) and not self.is_tagged(field)]
 
-    def tagged(self, struct_: Struct) -> list[Field]:
+    def tagged(self, struct_: StructSpec) -> list[Field]:
         """The tagged fields of a structure in this version, lowest tag first."""
         fields = [field for field in struct_.fields if self.has(field) and self.is_tagged(field)]
         return sorted(fields, key=lambda field: field.tag or 0)
 
-    def absent(self, struct_: Struct) -> list[Field]:
+    def absent(self, struct_: StructSpec) -> list[Field]:
         """The fields of a structure that this version does not carry."""
         return [field for field in struct_.fields if not self.has(field)]
 
@@ -117,7 +117,7 @@ class Shape:
             return max(1, self._smallest_struct(self.message.structs[field.type]))
         return self._smallest_value(field)
 
-    def _smallest_struct(self, struct_: Struct) -> int:
+    def _smallest_struct(self, struct_: StructSpec) -> int:
         return self.flexible + sum(self._smallest_field(field) for field in self.present(struct_))
 
     def _smallest_field(self, field: Field) -> int:

@@ -19,9 +19,9 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any
 
-from odradek.protocol.compile import Namespace, Shape, Source, Spot, literal, struct_of
+from odradek.protocol.compile import FunctionSource, Namespace, Shape, Spot, literal, struct_of
 from odradek.protocol.errors import ProtocolError
-from odradek.protocol.grammar import NUMBERS, Field, Message, Struct
+from odradek.protocol.grammar import NUMBERS, Field, Message, StructSpec
 from odradek.protocol.primitives import (
     MAX_STRING,
     Bytes,
@@ -39,7 +39,7 @@ Decoder = Callable[[Bytes, int], tuple[Any, int]]
 
 def decoder(message: Message, version: int, classes: Mapping[str, type]) -> Decoder:
     """Compile the decoder of `message` in `version`; `classes` are those of the message and its structures."""
-    return _Writer(Shape(message, version), classes).compile()
+    return _DecoderWriter(Shape(message, version), classes).compile()
 
 
 def misread(error: Exception, spots: Mapping[int, tuple[Spot, ...]]) -> ProtocolError:
@@ -64,12 +64,12 @@ def misread(error: Exception, spots: Mapping[int, tuple[Spot, ...]]) -> Protocol
     return ProtocolError(spot.path.format_map(local), pos, reason)
 
 
-class _Writer:
+class _DecoderWriter:
     """Writes the source. `depth` numbers the local variables of nested structures: o0, o1, ..."""
 
     def __init__(self, shape: Shape, classes: Mapping[str, type]) -> None:
         self._shape = shape
-        self._source = Source()
+        self._source = FunctionSource()
         self._run: list[tuple[str, str, Spot]] = []  # fixed-size reads, collected for one call
         self._views = shape.holds_records()
         self._namespace: Namespace = {
@@ -113,7 +113,7 @@ class _Writer:
 
     # -- structures
 
-    def _struct(self, struct_: Struct, depth: int, path: str) -> None:
+    def _struct(self, struct_: StructSpec, depth: int, path: str) -> None:
         """Read the fields of a structure into the object o<depth>."""
         shape = self._shape
         for field in (*shape.absent(struct_), *shape.tagged(struct_)):
@@ -124,7 +124,7 @@ class _Writer:
         if shape.flexible:
             self._tags(struct_, depth, path)
 
-    def _tags(self, struct_: Struct, depth: int, path: str) -> None:
+    def _tags(self, struct_: StructSpec, depth: int, path: str) -> None:
         """Read the tagged fields of a structure; mostly there are none."""
         source, d = self._source, depth
         spot = Spot(f"{path}.tags", "B")

@@ -17,21 +17,21 @@ import struct
 from collections.abc import Callable, Mapping, Sized
 from typing import Any
 
-from odradek.protocol.compile import Namespace, Shape, Source, Spot, literal, struct_of
+from odradek.protocol.compile import FunctionSource, Namespace, Shape, Spot, literal, struct_of
 from odradek.protocol.encoded import EncodedArray
-from odradek.protocol.grammar import NUMBERS, Field, Message, Struct
+from odradek.protocol.grammar import NUMBERS, Field, Message, StructSpec
 from odradek.protocol.primitives import BYTE, MAX_STRING, uvarint, write_tags
 
 Encoder = Callable[[Any, bytearray], list[Sized]]
 """Appends an object to a buffer and returns the parts of the whole, that buffer first. Raises ValueError."""
 
 
-def encoder(message: Message, struct_: Struct, version: int, classes: Mapping[str, type]) -> Encoder:
+def encoder(message: Message, struct_: StructSpec, version: int, classes: Mapping[str, type]) -> Encoder:
     """Compile the encoder of `struct_`, the root of `message` or a structure inside it, in `version`.
 
     `classes` are those of the message and its structures.
     """
-    return _Writer(Shape(message, version), classes).compile(struct_)
+    return _EncoderWriter(Shape(message, version), classes).compile(struct_)
 
 
 def miswritten(error: Exception, spots: Mapping[int, tuple[Spot, ...]]) -> ValueError:
@@ -54,12 +54,12 @@ def miswritten(error: Exception, spots: Mapping[int, tuple[Spot, ...]]) -> Value
     return ValueError(f"{spot.path}: {error}")
 
 
-class _Writer:
+class _EncoderWriter:
     """Writes the source. `depth` numbers the local variables of nested structures: o0, o1, ..."""
 
     def __init__(self, shape: Shape, classes: Mapping[str, type]) -> None:
         self._shape = shape
-        self._source = Source()
+        self._source = FunctionSource()
         self._run: list[tuple[str, str, Spot]] = []  # fixed-size values, collected for one call
         self._namespace: Namespace = {
             **classes,
@@ -72,7 +72,7 @@ class _Writer:
             "ERRORS": (struct.error, AttributeError, TypeError, UnicodeEncodeError),
         }
 
-    def compile(self, struct_: Struct) -> Encoder:
+    def compile(self, struct_: StructSpec) -> Encoder:
         message, source = self._shape.message, self._source
         name = message.name if struct_ is message.root else f"{message.name}.{struct_.name}"
         source.line("def encode(o0, out):")
@@ -92,7 +92,7 @@ class _Writer:
 
     # -- structures
 
-    def _struct(self, struct_: Struct, depth: int, path: str) -> None:
+    def _struct(self, struct_: StructSpec, depth: int, path: str) -> None:
         """Write the fields of the object o<depth>."""
         shape, source = self._shape, self._source
         for field in shape.absent(struct_):
@@ -121,7 +121,7 @@ class _Writer:
             return f"{value} is not None and {value} != {name}" if field.absent_is_none else f"{value} != {name}"
         return value if literal(field) in ("0", "False") else f"{value} != {literal(field)}"
 
-    def _tags(self, struct_: Struct, depth: int, path: str) -> None:
+    def _tags(self, struct_: StructSpec, depth: int, path: str) -> None:
         """Write the tagged fields of a structure; mostly there are none."""
         source, d = self._source, depth
         tagged = self._shape.tagged(struct_)

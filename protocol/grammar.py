@@ -134,7 +134,7 @@ class Field:
 
 
 @dataclass(frozen=True, slots=True)
-class Struct:
+class StructSpec:
     """A named group of fields, in the order of the wire."""
 
     name: str
@@ -146,11 +146,11 @@ class Message:
     """A message with the structures inside it, keyed by name. `key` is the API key, None for records and headers."""
 
     kind: Kind
-    root: Struct
+    root: StructSpec
     key: int | None
     versions: Versions
     flexible: Versions
-    structs: dict[str, Struct]
+    structs: dict[str, StructSpec]
 
     @property
     def name(self) -> str:
@@ -246,7 +246,7 @@ class _Block:
         for struct in self._structs.values():
             if not struct.fields and struct.name != self.name:
                 raise ValueError(f"{self.name}: structure {struct.name} has no fields")
-        structs = {opened.name: Struct(opened.name, tuple(opened.fields)) for opened in self._structs.values()}
+        structs = {opened.name: StructSpec(opened.name, tuple(opened.fields)) for opened in self._structs.values()}
         kind: Kind = self._heading["kind"]  # type: ignore[assignment]  # the pattern admits nothing else
         return Message(
             kind=kind,

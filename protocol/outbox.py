@@ -19,7 +19,7 @@ FILE_CHUNK_BYTES: Final = 128 * 1024
 MSG_MORE: Final[int] = getattr(socket, "MSG_MORE", 0)
 
 
-class FileRange(Protocol):
+class TransferableRecords(Protocol):
     """A range of an open file that an answer can contain in place of bytes."""
 
     position: int
@@ -29,7 +29,7 @@ class FileRange(Protocol):
     def fileno(self) -> int: ...
 
 
-Part = bytes | bytearray | memoryview | FileRange
+Part = bytes | bytearray | memoryview | TransferableRecords
 """One piece of an answer."""
 
 BYTES: Final = (bytes, bytearray, memoryview)
@@ -99,7 +99,7 @@ class Outbox:
         return joined, MSG_MORE if follows_file else 0
 
     def _send_file(self, sock: socket.socket) -> bool:
-        part: FileRange = self.parts[0]  # type: ignore[assignment]
+        part: TransferableRecords = self.parts[0]  # type: ignore[assignment]
         count = len(part)
         sent = os.sendfile(sock.fileno(), part.fileno(), part.position, count) if count else 0
         if count and not sent:
@@ -109,7 +109,7 @@ class Outbox:
 
     def advance(self, sent: int) -> None:
         """Remove the first `sent` bytes of the range at the head."""
-        part: FileRange = self.parts.popleft()  # type: ignore[assignment]
+        part: TransferableRecords = self.parts.popleft()  # type: ignore[assignment]
         if sent < len(part):
             self.parts.appendleft(_Rest(part, sent))
 
@@ -136,7 +136,7 @@ class _Rest:
 
     __slots__ = ("_length", "_part", "position")
 
-    def __init__(self, part: FileRange, sent: int) -> None:
+    def __init__(self, part: TransferableRecords, sent: int) -> None:
         self._part = part
         self._length = len(part) - sent
         self.position = part.position + sent

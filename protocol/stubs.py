@@ -12,7 +12,7 @@ from typing import Final
 
 from odradek.protocol import messages
 from odradek.protocol.compile import literal
-from odradek.protocol.grammar import Field, Message, Struct, parse
+from odradek.protocol.grammar import Field, Message, StructSpec, parse
 
 STUB: Final = Path(messages.__file__).with_suffix(".pyi")
 
@@ -75,7 +75,7 @@ def _message(message: Message) -> Iterator[str]:
     yield ""
 
 
-def _body(message: Message, struct: Struct) -> Iterator[str]:
+def _body(message: Message, struct: StructSpec) -> Iterator[str]:
     for field in struct.fields:
         if field.type == "records":  # read as a view, written from anything that has a length
             yield "    @property"

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
-from odradek.storage.compaction import CleanRequest, Source
+from odradek.storage.compaction import CleanRequest, SourceSegment
 from odradek.storage.config import MAX_INT64
 from odradek.storage.log import Log
 from odradek.storage.segment import Segment
@@ -88,7 +88,7 @@ def request_for(
     """The request with which a worker process cleans that part of a log. Raises OSError, CorruptFile."""
     segments = log.segments
     sources = tuple(
-        Source(segment.base_offset, segment.size, behind.base_offset)
+        SourceSegment(segment.base_offset, segment.size, behind.base_offset)
         for segment, behind in pairwise(segments)
         if behind.base_offset <= part.first_uncleanable
     )

@@ -57,7 +57,7 @@ _PAUSE_SECONDS: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class SourceSegment:
     """A segment to be cleaned; `next_base` is the base offset of the next segment."""
 
     base_offset: int
@@ -79,7 +79,7 @@ class CleanRequest:
 
     path: str
     config: LogConfig
-    sources: tuple[Source, ...]
+    sources: tuple[SourceSegment, ...]
     first_dirty: int
     now_ms: int
     hash_key: bytes
@@ -171,9 +171,9 @@ def clean(disk: Disk, request: CleanRequest) -> Cleaned:
     return Cleaned(tuple(filter(None, groups)), dirty_map.end_offset, request.generation, stats)
 
 
-def grouped(sources: list[Source], config: LogConfig, sizes: dict[str, int]) -> list[list[Source]]:
+def grouped(sources: list[SourceSegment], config: LogConfig, sizes: dict[str, int]) -> list[list[SourceSegment]]:
     """Adjacent segments that together are no larger than one, in log and indexes; `sizes` are those of the files."""
-    groups: list[list[Source]] = []
+    groups: list[list[SourceSegment]] = []
     total = index_bytes = time_index_bytes = 0
     for source in sources:
         index = sizes.get(f"{source.base_offset:020d}.index", 0)
@@ -213,7 +213,7 @@ class _Throttle:
 
 
 def _batches(
-    folder: Folder, config: LogConfig, source: Source, throttle: _Throttle
+    folder: Folder, config: LogConfig, source: SourceSegment, throttle: _Throttle
 ) -> Iterator[tuple[Buffer, int, int, Header]]:
     """(buffer, place in it, position, header) of every batch. Raises KafkaError CORRUPT_MESSAGE, OSError."""
     segment = Segment(folder, source.base_offset, source.size, config)
@@ -276,7 +276,7 @@ class _DirtyMap:
                 return
             self._ends_at(source.next_base)
 
-    def _fill_from(self, source: Source) -> bool:
+    def _fill_from(self, source: SourceSegment) -> bool:
         """Add the keys of one segment; False where the map is full before its end."""
         first_dirty = self._request.first_dirty
         for buffer, place, _, header in _batches(self._folder, self._request.config, source, self._throttle):
@@ -324,7 +324,7 @@ class _Rewriting:
         self._upper_bound = request.sources[-1].next_base  # Kafka's upperBoundOffsetOfCleaningRound
         self.stats = CleanStats()
 
-    def rewrite(self, group: list[Source]) -> CleanedGroup | None:
+    def rewrite(self, group: list[SourceSegment]) -> CleanedGroup | None:
         """Write the remaining records of a group's segments; None where nothing is removed from its single segment.
 
         Raises KafkaError, OSError.

@@ -28,7 +28,7 @@ from odradek.storage.flush import Flush
 from odradek.storage.index import MAX_RELATIVE_OFFSET
 from odradek.storage.log_failures import LogFailures
 from odradek.storage.log_search import NO_LIMIT, LogSearch
-from odradek.storage.markers import Marker
+from odradek.storage.markers import EndTransactionMarker
 from odradek.storage.producers import ProducerState, Verification
 from odradek.storage.recovery import LoadedLog, LoadRequest, load, rebuild_producers
 from odradek.storage.retention import count_deletable
@@ -258,7 +258,7 @@ class Log(LogFailures):
                 self._apply(segment, header, header.base_offset, marker)
         self.producers.end_offset = self.end_offset
 
-    def _apply(self, segment: Segment, header: Header, offset: int, marker: Marker | None) -> None:
+    def _apply(self, segment: Segment, header: Header, offset: int, marker: EndTransactionMarker | None) -> None:
         """Add a written batch to the producers, and a transaction that it aborted to the transaction index."""
         if not header.attributes & CONTROL:
             self.producers.apply(header, offset, header.max_timestamp)
@@ -350,6 +350,7 @@ class Log(LogFailures):
             )
         if offset <= self.start_offset:
             return False
+        assert offset <= self.end_offset, (offset, self.end_offset)
         self.start_offset = offset
         self.epochs.truncate_start(offset)
         self.producers.on_start_offset(offset)
@@ -499,6 +500,7 @@ class Log(LogFailures):
             with self._disk("flushing"):
                 flush.settle(self._segments)
             self.recovery_point = max(self.recovery_point, flush.end_offset)
+            assert self.recovery_point <= self.end_offset, (self.recovery_point, self.end_offset)
 
     def flush(self, *, now_ms: int) -> None:
         """Flush in the calling thread; blocks until the disk has everything."""

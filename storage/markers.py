@@ -14,7 +14,7 @@ _MARKER_KEY: Final = struct.Struct(">hh")
 _MARKER_VALUE: Final = struct.Struct(">hi")
 
 
-class Marker(NamedTuple):
+class EndTransactionMarker(NamedTuple):
     """The record that ends a transaction."""
 
     commits: bool
@@ -22,7 +22,7 @@ class Marker(NamedTuple):
     timestamp: int
 
 
-def read_marker(buffer: Buffer, position: int, header: Header) -> Marker | None:
+def read_marker(buffer: Buffer, position: int, header: Header) -> EndTransactionMarker | None:
     """The marker in a control batch; None where compaction removed it or where it is of another kind.
 
     Raises ProtocolError where the batch does not contain a valid marker.
@@ -35,5 +35,5 @@ def read_marker(buffer: Buffer, position: int, header: Header) -> Marker | None:
             _, coordinator_epoch = _MARKER_VALUE.unpack_from(record.value or b"")
         except struct.error:
             raise ProtocolError("ControlRecord", position, "key or value too short for a transaction marker") from None
-        return Marker(kind == _COMMIT, coordinator_epoch, record.timestamp_ms)
+        return EndTransactionMarker(kind == _COMMIT, coordinator_epoch, record.timestamp_ms)
     return None

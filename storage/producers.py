@@ -40,7 +40,7 @@ from odradek.storage.checkpoints import CorruptFile
 from odradek.storage.config import Origin
 from odradek.storage.disk import Folder
 from odradek.storage.index import AbortedTransaction
-from odradek.storage.markers import Marker, read_marker
+from odradek.storage.markers import EndTransactionMarker, read_marker
 
 BATCHES_REMEMBERED: Final = 5
 NO_OFFSET: Final = -1
@@ -202,7 +202,12 @@ class ProducerState:
     # -- before a write ------------------------------------------------------------------------------------------------
 
     def check(
-        self, header: Header, origin: Origin, offset: int, marker: Marker | None, verification: Verification | None
+        self,
+        header: Header,
+        origin: Origin,
+        offset: int,
+        marker: EndTransactionMarker | None,
+        verification: Verification | None,
     ) -> WrittenBatch | None:
         """Check that a leader may write this batch at `offset`; returns None, or the written batch that it repeats.
 
@@ -357,7 +362,9 @@ class ProducerState:
                 producer.transaction_start = first_offset
                 self._open[first_offset] = producer_id
 
-    def apply_marker(self, header: Header, offset: int, marker: Marker | None) -> AbortedTransaction | None:
+    def apply_marker(
+        self, header: Header, offset: int, marker: EndTransactionMarker | None
+    ) -> AbortedTransaction | None:
         """Add a marker, written at `offset`; returns the transaction where it aborts one."""
         producer_id = header.producer_id
         producer = self._producers.setdefault(producer_id, Producer(producer_id))
@@ -502,7 +509,7 @@ class ProducerState:
         return snapshot_name(offset)
 
 
-def _check_coordinator(producer: Producer, marker: Marker, offset: int) -> None:
+def _check_coordinator(producer: Producer, marker: EndTransactionMarker, offset: int) -> None:
     if marker.coordinator_epoch < producer.coordinator_epoch:
         raise KafkaError(
             ErrorCode.TRANSACTION_COORDINATOR_FENCED,

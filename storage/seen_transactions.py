@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from odradek.protocol.batch import Header
 from odradek.storage.index import AbortedTransaction
-from odradek.storage.markers import Marker
+from odradek.storage.markers import EndTransactionMarker
 
 
 class SeenTransactions:
@@ -36,7 +36,7 @@ class SeenTransactions:
         self._with_data.add(header.producer_id)
         return header.producer_id in self._aborting
 
-    def marker(self, header: Header, marker: Marker | None) -> tuple[bool, AbortedTransaction | None]:
+    def marker(self, header: Header, marker: EndTransactionMarker | None) -> tuple[bool, AbortedTransaction | None]:
         """Add a control batch; returns whether nothing is left of its transaction, and the entry that the transaction
         index needs as long as something is.
 

@@ -59,6 +59,7 @@ class Segments:
 
     def add(self, segment: Segment) -> None:
         """Put a new active segment behind the others."""
+        assert segment.base_offset > self._bases[-1], (segment.base_offset, self._bases[-1])
         self._row.append(segment)
         self._bases.append(segment.base_offset)
         self.active = segment

@@ -49,7 +49,7 @@ from odradek.protocol.errors import ErrorCode, KafkaError, ProtocolError
 from odradek.protocol.legacy import NothingToWrite, is_set, up_convert_set
 from odradek.protocol.legacy_walks import ATTRIBUTES_AT
 from odradek.storage.config import MAX_INT64, LogConfig, Origin
-from odradek.storage.markers import Marker, read_marker
+from odradek.storage.markers import EndTransactionMarker, read_marker
 
 MIN_INT64: Final = -(2**63)
 _ANY_TIME: Final = chain.CHECK_TIMESTAMPS  # against bounds that no timestamp passes
@@ -351,10 +351,10 @@ class Received(NamedTuple):
 
     position: int
     header: Header
-    marker: Marker | None
+    marker: EndTransactionMarker | None
 
 
-def marker_in(data: Buffer, position: int, header: Header) -> Marker | None:
+def marker_in(data: Buffer, position: int, header: Header) -> EndTransactionMarker | None:
     """The transaction marker in a batch, None where it has none. Raises KafkaError CORRUPT_MESSAGE."""
     if header.producer_id < 0 or not header.is_control:
         return None

@@ -17,7 +17,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from odradek.broker_process import BrokerProcess
 from odradek.cli import main
-from odradek.cluster_status import BrokerStatus, PartitionStatus, Status, render
+from odradek.cluster_status import BrokerStatus, ClusterStatus, PartitionStatus, render
 from odradek.pytest_plugin import ClusterFactory
 from odradek.wire import parse_address
 from tests.jvm.kafka import Kafka
@@ -215,7 +215,7 @@ def test_an_invalid_address_is_an_error(text: str) -> None:
 
 
 def test_the_table_is_aligned() -> None:
-    status = Status(
+    status = ClusterStatus(
         "kk4wN8L1",
         2,
         (

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any, Final
 
-from odradek.protocol.grammar import NUMBERS, Field, Message, Struct
+from odradek.protocol.grammar import NUMBERS, Field, Message, StructSpec
 from odradek.protocol.primitives import uvarint
 from tests.comparison.requests import definition
 
@@ -57,7 +57,7 @@ class Writer:
             self._struct(self._message.root, "")
         return bytes(self.out)
 
-    def _struct(self, fields: Struct, path: str) -> None:
+    def _struct(self, fields: StructSpec, path: str) -> None:
         tagged = []
         for field in fields.fields:
             if self._version not in field.versions:

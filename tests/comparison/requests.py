@@ -11,7 +11,7 @@ from functools import cache
 from typing import Any
 
 from odradek.protocol import messages as m
-from odradek.protocol.grammar import Message, Struct, parse
+from odradek.protocol.grammar import Message, StructSpec, parse
 
 
 @cache
@@ -39,7 +39,7 @@ def request(api: str, version: int, **fields: Any) -> Any:
     return _struct(getattr(m, message.name), message, message.root, fields, version)
 
 
-def _struct(cls: type[Any], message: Message, struct: Struct, fields: dict[str, Any], version: int) -> Any:
+def _struct(cls: type[Any], message: Message, struct: StructSpec, fields: dict[str, Any], version: int) -> Any:
     known = {field.attribute: field for field in struct.fields}
     values = {}
     for name, value in fields.items():

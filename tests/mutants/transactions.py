@@ -21,7 +21,7 @@ from odradek.broker.transaction.state.transaction import Effects, Transaction, W
 from odradek.protocol.batch import Header
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.storage import producers
-from odradek.storage.markers import Marker
+from odradek.storage.markers import EndTransactionMarker
 from odradek.storage.producers import WAIVED, Producer, ProducerState, Verification
 from tests.mutants.groups import GROUP_MUTANTS
 from tests.mutants.replication import Plant, late_fsync
@@ -104,7 +104,7 @@ def kafka_9144() -> Iterator[None]:
     """A log forgets the coordinator epoch of its last marker, and accepts a late one of the coordinator before."""
     real = ProducerState.apply_marker
 
-    def apply_marker(state: ProducerState, header: Header, offset: int, marker: Marker) -> Any:
+    def apply_marker(state: ProducerState, header: Header, offset: int, marker: EndTransactionMarker) -> Any:
         aborted = real(state, header, offset, marker)
         producer = state.get(header.producer_id)
         if producer is not None:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from odradek.protocol import messages
 from odradek.protocol.compile import Shape
-from odradek.protocol.grammar import Field, Message, Struct, parse
+from odradek.protocol.grammar import Field, Message, StructSpec, parse
 
 Value = Callable[[random.Random], Any]
 Special = Callable[[str, Field], Value | None]
@@ -85,7 +85,7 @@ class _Maker:
     def root(self) -> Any:
         return self._class(**self._fields(self._message.root))
 
-    def _fields(self, struct: Struct) -> dict[str, Any]:
+    def _fields(self, struct: StructSpec) -> dict[str, Any]:
         made: dict[str, Any] = {}
         for field in self._shape.present(struct):
             made[field.attribute] = self._value(struct, field)
@@ -96,7 +96,7 @@ class _Maker:
             made["unknown_tagged_fields"] = [(200, b""), (70000, self._rng.randbytes(self._rng.randint(0, 200)))]
         return made
 
-    def _value(self, struct: Struct, field: Field) -> Any:
+    def _value(self, struct: StructSpec, field: Field) -> Any:
         if self._shape.is_nullable(field) and self._is_null():
             return None
         if field.is_array:
@@ -109,7 +109,7 @@ class _Maker:
     def _is_null(self) -> bool:
         return self._nulls == "all" or (self._nulls == "some" and self._rng.randint(0, 3) == 0)
 
-    def _single(self, struct: Struct, field: Field) -> Any:
+    def _single(self, struct: StructSpec, field: Field) -> Any:
         rng, make = self._rng, self._special(struct.name, field)
         if make is not None:
             return make(rng)

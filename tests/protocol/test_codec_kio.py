@@ -24,7 +24,7 @@ from kio.serial import entity_reader, entity_writer
 from kio.static.constants import EntityType
 
 from odradek.protocol import messages
-from odradek.protocol.grammar import Field, Message, Struct
+from odradek.protocol.grammar import Field, Message, StructSpec
 from tests.protocol.jar_differences import OWN_FIELDS
 from tests.protocol.samples import Special, Value, definitions, sample
 
@@ -80,7 +80,7 @@ class Translation:
             struct.name: self._pair(struct) for struct in (message.root, *message.structs.values()) if self._has(struct)
         }
 
-    def kio(self, value: Any, struct: Struct | None = None) -> Any:
+    def kio(self, value: Any, struct: StructSpec | None = None) -> Any:
         """The object of kio with the value of `value`."""
         struct = struct or self._message.root
         given: dict[str, Any] = {}
@@ -106,10 +106,10 @@ class Translation:
         }
         return makers.get(str(kinds.get(field.name)))
 
-    def _has(self, struct: Struct) -> bool:
+    def _has(self, struct: StructSpec) -> bool:
         return hasattr(self._module, struct.name)
 
-    def _pair(self, struct: Struct) -> list[tuple[Field, dataclasses.Field[Any]]]:
+    def _pair(self, struct: StructSpec) -> list[tuple[Field, dataclasses.Field[Any]]]:
         """Each field of a structure in this version with that of kio, which leaves out the unit of times."""
         theirs = {field.name: field for field in dataclasses.fields(getattr(self._module, struct.name))}
         pairs = []
