@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -20,6 +21,8 @@ from odradek.streams.records import TaskId
 from odradek.streams.running import checkpoints
 from odradek.streams.running.checkpoints import CheckpointError
 from odradek.streams.running.state_directory import LOCK_FILE, PROCESS_FILE, StateDirectory
+from odradek.streams.runtime import KafkaStreams
+from odradek.streams.topology import Topology
 from tests.streams.oracle.java import Java
 from tests.streams.restoring import STORE, contents, make_state
 
@@ -105,6 +108,20 @@ def test_unused_directories_are_removed_after_a_while(directory: StateDirectory)
     assert sorted(directory.tasks()) == [used, fresh]
     directory.unlock(used)
     assert directory.remove_unused(5_000) == [], "it was used until now"
+
+
+def test_an_application_without_stores_on_disk_leaves_no_temporary_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    streams = KafkaStreams(
+        Topology().add_source("in", "in").add_sink("out", "out", "in"),
+        {"application.id": "app", "bootstrap.servers": "127.0.0.1:1"},
+    )
+    assert [path.name.startswith("odradek-streams-") for path in tmp_path.iterdir()] == [True]
+    assert streams.close(30)
+    streams.clean_up()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_clean_up_removes_all_tasks_and_raises_while_they_run(directory: StateDirectory) -> None:
