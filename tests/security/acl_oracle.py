@@ -28,13 +28,13 @@ Client = tuple[KafkaPrincipal, str]
 class InProcessZooKeeper:
     """Apache ZooKeeper in the JVM of this process, on a free port of the loopback address."""
 
-    def __init__(self, java: KafkaClasses, folder: Path) -> None:
+    def __init__(self, classes: KafkaClasses, folder: Path) -> None:
         file = jpype.JClass("java.io.File")(str(folder))
         jpype.JClass("java.lang.System").setProperty("zookeeper.forceSync", "no")
-        with java.in_use():
-            self._factory = java("org.apache.zookeeper.server.NIOServerCnxnFactory")()
+        with classes.in_use():
+            self._factory = classes("org.apache.zookeeper.server.NIOServerCnxnFactory")()
             self._factory.configure(jpype.JClass("java.net.InetSocketAddress")("127.0.0.1", 0), 100)
-            self._factory.startup(java("org.apache.zookeeper.server.ZooKeeperServer")(file, file, 500))
+            self._factory.startup(classes("org.apache.zookeeper.server.ZooKeeperServer")(file, file, 500))
         self.connect = f"127.0.0.1:{self._factory.getLocalPort()}"
 
     def stop(self) -> None:
@@ -45,10 +45,10 @@ class InProcessZooKeeper:
 class AclConversion:
     """Bindings and filters as Java's objects, and back."""
 
-    def __init__(self, java: KafkaClasses) -> None:
-        self._java = java
+    def __init__(self, classes: KafkaClasses) -> None:
+        self._classes = classes
         self._enums = {
-            name: java.common(path)
+            name: classes.common(path)
             for name, path in (
                 ("type", "resource.ResourceType"),
                 ("pattern", "resource.PatternType"),
@@ -64,13 +64,13 @@ class AclConversion:
     def pattern(self, pattern: ResourcePattern) -> Any:
         """Java's ResourcePattern."""
         kind, name, pattern_type = pattern
-        return self._java.common("resource.ResourcePattern")(
+        return self._classes.common("resource.ResourcePattern")(
             self.code("type", kind), name, self.code("pattern", pattern_type)
         )
 
     def entry(self, entry: AccessControlEntry) -> Any:
         """Java's AccessControlEntry."""
-        return self._java.common("acl.AccessControlEntry")(
+        return self._classes.common("acl.AccessControlEntry")(
             entry.principal,
             entry.host,
             self.code("operation", entry.operation),
@@ -79,17 +79,17 @@ class AclConversion:
 
     def binding(self, binding: AclBinding) -> Any:
         """Java's AclBinding."""
-        return self._java.common("acl.AclBinding")(self.pattern(binding.pattern), self.entry(binding.entry))
+        return self._classes.common("acl.AclBinding")(self.pattern(binding.pattern), self.entry(binding.entry))
 
     def filter(self, selection: AclBindingFilter) -> Any:
         """Java's AclBindingFilter."""
         kind, name, pattern_type = selection.pattern
         principal, host, operation, permission = selection.entry
-        return self._java.common("acl.AclBindingFilter")(
-            self._java.common("resource.ResourcePatternFilter")(
+        return self._classes.common("acl.AclBindingFilter")(
+            self._classes.common("resource.ResourcePatternFilter")(
                 self.code("type", kind), name, self.code("pattern", pattern_type)
             ),
-            self._java.common("acl.AccessControlEntryFilter")(
+            self._classes.common("acl.AccessControlEntryFilter")(
                 principal, host, self.code("operation", operation), self.code("permission", permission)
             ),
         )
@@ -116,11 +116,11 @@ class AclConversion:
 class KafkaAuthorizer:
     """One AclAuthorizer with its configuration."""
 
-    def __init__(self, java: KafkaClasses, connect: str, config: Mapping[str, str]) -> None:
-        self._java = java
-        self._to = AclConversion(java)
-        with java.in_use():
-            self._authorizer = java("kafka.security.authorizer.AclAuthorizer")()
+    def __init__(self, classes: KafkaClasses, connect: str, config: Mapping[str, str]) -> None:
+        self._classes = classes
+        self._to = AclConversion(classes)
+        with classes.in_use():
+            self._authorizer = classes("kafka.security.authorizer.AclAuthorizer")()
             self._authorizer.configure(java_map({"zookeeper.connect": connect, **config}))
 
     def close(self) -> None:
@@ -147,7 +147,7 @@ class KafkaAuthorizer:
 
     def authorize(self, client: Client, actions: Iterable[Action]) -> list[bool]:
         """The decisions of one request."""
-        kind = self._java("org.apache.kafka.server.authorizer.Action")
+        kind = self._classes("org.apache.kafka.server.authorizer.Action")
         asked = java_list(
             kind(
                 self._to.code("operation", operation),
@@ -170,8 +170,8 @@ class KafkaAuthorizer:
     def _context(self, client: Client) -> Any:
         (principal_type, name), host = client
         address = jpype.JClass("java.net.InetAddress").getByName(host)
-        principal = self._java.common("security.auth.KafkaPrincipal")(principal_type, name)
-        kind = self._java("org.apache.kafka.server.authorizer.AuthorizableRequestContext")
+        principal = self._classes.common("security.auth.KafkaPrincipal")(principal_type, name)
+        kind = self._classes("org.apache.kafka.server.authorizer.AuthorizableRequestContext")
         methods = {
             "principal": lambda: principal,
             "clientAddress": lambda: address,

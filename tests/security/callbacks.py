@@ -10,7 +10,7 @@ import jpype
 from tests.security.kafka_classes import KafkaClasses
 
 
-def handler(java: KafkaClasses, **on: Callable[[Any], None]) -> Any:
+def handler(classes: KafkaClasses, **on: Callable[[Any], None]) -> Any:
     """An AuthenticateCallbackHandler that calls `on` by the simple name of each callback's class."""
 
     def handle(callbacks: Any) -> None:
@@ -21,4 +21,4 @@ def handler(java: KafkaClasses, **on: Callable[[Any], None]) -> Any:
             on[name](callback)
 
     methods = {"handle": handle, "close": lambda: None, "configure": lambda *_: None}
-    return jpype.JProxy(java.common("security.auth.AuthenticateCallbackHandler"), dict=methods)
+    return jpype.JProxy(classes.common("security.auth.AuthenticateCallbackHandler"), dict=methods)

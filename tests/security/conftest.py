@@ -8,6 +8,6 @@ from tests.security.kafka_classes import KafkaClasses, kafka_classes
 
 
 @pytest.fixture(scope="session")
-def java() -> KafkaClasses:
+def classes() -> KafkaClasses:
     """The classes of Apache Kafka 3.9.2 in the JVM of this process."""
     return kafka_classes()

@@ -41,39 +41,39 @@ entries = st.builds(
 )
 
 
-def _stat(java: KafkaClasses) -> Any:
-    return java("org.apache.zookeeper.data.Stat")()
+def _stat(classes: KafkaClasses) -> Any:
+    return classes("org.apache.zookeeper.data.Stat")()
 
 
-def _entries_of(java: KafkaClasses, versioned: Any) -> set[AccessControlEntry]:
+def _entries_of(classes: KafkaClasses, versioned: Any) -> set[AccessControlEntry]:
     """The entries of Kafka's VersionedAcls."""
     some = ResourcePattern(ResourceType.TOPIC, "t", PatternType.LITERAL)
-    to = AclConversion(java)
-    binding = java.common("acl.AclBinding")
-    found = java("scala.jdk.javaapi.CollectionConverters").asJava(versioned.acls())
+    to = AclConversion(classes)
+    binding = classes.common("acl.AclBinding")
+    found = classes("scala.jdk.javaapi.CollectionConverters").asJava(versioned.acls())
     return {to.back(binding(to.pattern(some), each.ace)).entry for each in found}
 
 
 @given(st.lists(entries, max_size=6))
-def test_entries_are_those_of_kafka(java: KafkaClasses, some: list[AccessControlEntry]) -> None:
-    to, node = AclConversion(java), java("kafka.zk.ResourceZNode")
+def test_entries_are_those_of_kafka(classes: KafkaClasses, some: list[AccessControlEntry]) -> None:
+    to, node = AclConversion(classes), classes("kafka.zk.ResourceZNode")
     theirs = jpype.JClass("java.util.HashSet")()
     for each in some:
-        theirs.add(java("org.apache.kafka.security.authorizer.AclEntry")(to.entry(each)))
-    scala_set = java("scala.jdk.javaapi.CollectionConverters").asScala(theirs).toSet()
+        theirs.add(classes("org.apache.kafka.security.authorizer.AclEntry")(to.entry(each)))
+    scala_set = classes("scala.jdk.javaapi.CollectionConverters").asScala(theirs).toSet()
     data = bytes(node.encode(scala_set))
     decoded = acl_znodes.decode_entries(data)
     assert set(decoded) == set(some)
     assert acl_znodes.encode_entries(decoded) == data
-    assert _entries_of(java, node.decode(java_bytes(acl_znodes.encode_entries(some)), _stat(java))) == set(some)
+    assert _entries_of(classes, node.decode(java_bytes(acl_znodes.encode_entries(some)), _stat(classes))) == set(some)
 
 
 @given(patterns)
-def test_paths_and_changes_are_those_of_kafka(java: KafkaClasses, pattern: ResourcePattern) -> None:
-    theirs = AclConversion(java).pattern(pattern)
-    assert acl_znodes.acl_path(pattern) == str(java("kafka.zk.ResourceZNode").path(theirs))
+def test_paths_and_changes_are_those_of_kafka(classes: KafkaClasses, pattern: ResourcePattern) -> None:
+    theirs = AclConversion(classes).pattern(pattern)
+    assert acl_znodes.acl_path(pattern) == str(classes("kafka.zk.ResourceZNode").path(theirs))
     literal = pattern.pattern_type == PatternType.LITERAL
-    store = java(f"kafka.zk.{'Literal' if literal else 'Extended'}AclChangeStore")
+    store = classes(f"kafka.zk.{'Literal' if literal else 'Extended'}AclChangeStore")
     node = store.createChangeNode(theirs)
     assert acl_znodes.change_prefix(pattern) == str(node.path())
     data = bytes(node.bytes())
@@ -87,8 +87,8 @@ WORDS += ["Allow", "DENY", "Topic", "TransactionalId", "transactionalid", "TRANS
 
 
 @pytest.mark.parametrize("word", WORDS)
-def test_words_are_read_as_kafka_reads_them(java: KafkaClasses, word: str) -> None:
-    security = java.common("utils.SecurityUtils")
+def test_words_are_read_as_kafka_reads_them(classes: KafkaClasses, word: str) -> None:
+    security = classes.common("utils.SecurityUtils")
     assert acl_znodes.parse_type_name(word) == security.resourceType(word).code()
     data = (
         f'{{"version":1,"acls":[{{"principal":"User:a","permissionType":"{word}","operation":"{word}","host":"*"}}]}}'
@@ -97,7 +97,7 @@ def test_words_are_read_as_kafka_reads_them(java: KafkaClasses, word: str) -> No
     assert entry.operation == security.operation(word).code()
     assert entry.permission_type == security.permissionType(word).code()
     for form in (b"%s:x:y", b'{"version":1,"resourceType":"%s","name":"x:y","patternType":"PREFIXED"}'):
-        store = java(f"kafka.zk.{'Extended' if b'{' in form else 'Literal'}AclChangeStore")
+        store = classes(f"kafka.zk.{'Extended' if b'{' in form else 'Literal'}AclChangeStore")
         decode = acl_znodes.decode_extended_change if b"{" in form else acl_znodes.decode_literal_change
         try:
             theirs = store.decode(java_bytes(form % word.encode()))
@@ -118,9 +118,9 @@ def test_words_are_read_as_kafka_reads_them(java: KafkaClasses, word: str) -> No
         (b'{"version":1,"acls":[{"principal":"a","permissionType":"Allow","operation":"Read","host":"*"}]}', "format"),
     ],
 )
-def test_rejects_the_nodes_that_kafka_rejects(java: KafkaClasses, data: bytes, problem: str) -> None:
+def test_rejects_the_nodes_that_kafka_rejects(classes: KafkaClasses, data: bytes, problem: str) -> None:
     with pytest.raises(jpype.JException):
-        java("kafka.zk.ResourceZNode").decode(java_bytes(data), _stat(java))
+        classes("kafka.zk.ResourceZNode").decode(java_bytes(data), _stat(classes))
     with pytest.raises(ZnodeError, match=problem):
         acl_znodes.decode_entries(data)
 
@@ -133,10 +133,10 @@ def test_rejects_a_node_that_is_no_json() -> None:
 
 
 @pytest.mark.parametrize("pattern_type", ["MATCH", "ANY"])
-def test_rejects_a_change_of_a_filters_pattern(java: KafkaClasses, pattern_type: str) -> None:
+def test_rejects_a_change_of_a_filters_pattern(classes: KafkaClasses, pattern_type: str) -> None:
     data = b'{"version":1,"resourceType":"TOPIC","name":"a","patternType":"%s"}' % pattern_type.encode()
     with pytest.raises(jpype.JException):
-        java("kafka.zk.ExtendedAclChangeStore").decode(java_bytes(data))
+        classes("kafka.zk.ExtendedAclChangeStore").decode(java_bytes(data))
     with pytest.raises(ZnodeError, match="no resource pattern"):
         acl_znodes.decode_extended_change(data)
 

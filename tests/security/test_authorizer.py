@@ -86,14 +86,14 @@ EVERYTHING = AclBindingFilter(
 
 @pytest.fixture(scope="module")
 def kafka_authorizers(
-    java: KafkaClasses, tmp_path_factory: pytest.TempPathFactory
+    classes: KafkaClasses, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[dict[bool, KafkaAuthorizer]]:
     """AclAuthorizers with and without allow.everyone.if.no.acl.found."""
-    zookeeper = InProcessZooKeeper(java, tmp_path_factory.mktemp("zookeeper"))
+    zookeeper = InProcessZooKeeper(classes, tmp_path_factory.mktemp("zookeeper"))
     found = {}
     for everyone in (False, True):
         config = {"allow.everyone.if.no.acl.found": str(everyone).lower(), "super.users": SUPER_USERS}
-        found[everyone] = KafkaAuthorizer(java, f"{zookeeper.connect}/{everyone}", config)
+        found[everyone] = KafkaAuthorizer(classes, f"{zookeeper.connect}/{everyone}", config)
     yield found
     for each in found.values():
         each.close()
@@ -298,6 +298,6 @@ def test_rejects_the_names_that_kafka_apis_reject(kind: ResourceType, name: str)
 
 @pytest.mark.jvm
 @given(st.ip_addresses())
-def test_addresses_have_javas_form(java: KafkaClasses, address: object) -> None:
+def test_addresses_have_javas_form(classes: KafkaClasses, address: object) -> None:
     expected = jpype.JClass("java.net.InetAddress").getByName(str(address)).getHostAddress()
     assert host_address(str(address)) == str(expected)

@@ -44,8 +44,8 @@ PIECES += [
 VALID = ["a.B required", ' u="x"', " p='y';", " q=z", ";", " /* c */ ", "\n", " b OPTIONAL;", " c requisite e='';"]
 
 
-def _kafka(java: KafkaClasses, text: str) -> Outcome:
-    return attempt(java.common("security.JaasConfig"), "KafkaServer", text)
+def _kafka(classes: KafkaClasses, text: str) -> Outcome:
+    return attempt(classes.common("security.JaasConfig"), "KafkaServer", text)
 
 
 @pytest.mark.jvm
@@ -63,8 +63,8 @@ def _kafka(java: KafkaClasses, text: str) -> Outcome:
 @example("a required u=\"it's\" v='\\'';b optional;")
 @example("a required 5=x;")
 @example("a required u=;=;")
-def test_configurations_are_read_as_kafka_reads_them(java: KafkaClasses, text: str) -> None:
-    theirs = _kafka(java, text)
+def test_configurations_are_read_as_kafka_reads_them(classes: KafkaClasses, text: str) -> None:
+    theirs = _kafka(classes, text)
     if theirs.error is not None:
         with pytest.raises(JaasError):
             parse_modules(text)
@@ -86,9 +86,9 @@ def test_configurations_are_read_as_kafka_reads_them(java: KafkaClasses, text: s
 
 @pytest.mark.jvm
 @pytest.mark.parametrize("text", ["a required u=v;", "a required u=v; b required;", "", "a required"])
-def test_a_property_has_one_module(java: KafkaClasses, text: str) -> None:
-    context = java.common("security.JaasContext")
-    password = java.common("config.types.Password")
+def test_a_property_has_one_module(classes: KafkaClasses, text: str) -> None:
+    context = classes.common("security.JaasContext")
+    password = classes.common("config.types.Password")
     theirs = attempt(context.loadClientContext, java_map({"sasl.jaas.config": password(text)}))
     if theirs.error is None:
         assert parse_module(text) == ("a", "required", {"u": "v"})

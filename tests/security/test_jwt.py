@@ -33,13 +33,13 @@ def _ours(expected: ExpectedClaims, keys: str) -> TokenValidator:
     return TokenValidator(lambda: parsed, expected)
 
 
-def _kafka(java: KafkaClasses, expected: ExpectedClaims, keys: str) -> Any:
+def _kafka(classes: KafkaClasses, expected: ExpectedClaims, keys: str) -> Any:
     audiences = jpype.JClass("java.util.HashSet")()
     for each in sorted(expected.audiences):
         audiences.add(each)
-    resolver = java("org.jose4j.keys.resolvers.JwksVerificationKeyResolver")
-    found = java("org.jose4j.jwk.JsonWebKeySet")(keys).getJsonWebKeys()
-    return java.common("security.oauthbearer.internals.secured.ValidatorAccessTokenValidator")(
+    resolver = classes("org.jose4j.keys.resolvers.JwksVerificationKeyResolver")
+    found = classes("org.jose4j.jwk.JsonWebKeySet")(keys).getJsonWebKeys()
+    return classes.common("security.oauthbearer.internals.secured.ValidatorAccessTokenValidator")(
         jpype.JClass("java.lang.Integer").valueOf(expected.clock_skew_s),
         audiences,
         expected.issuer,
@@ -94,11 +94,11 @@ def _claims(draw: st.DrawFn) -> dict[str, Any]:
     st.sampled_from((EXPECTED, ExpectedClaims(), ExpectedClaims(issuer="issuer"), EXPECTED._replace(clock_skew_s=0))),
 )
 def test_claims_are_judged_as_kafka_judges_them(
-    java: KafkaClasses, claims: dict[str, Any], expected: ExpectedClaims
+    classes: KafkaClasses, claims: dict[str, Any], expected: ExpectedClaims
 ) -> None:
     keys = _keys()
     token = keys["p256"].token({"alg": "ES256", "kid": "p256"}, claims)
-    kafka = _kafka(java, expected, key_set(*keys.values()))
+    kafka = _kafka(classes, expected, key_set(*keys.values()))
     _compare(_validated(_ours(expected, key_set(*keys.values())), token), attempt(kafka.validate, token))
 
 
@@ -127,7 +127,7 @@ HEADERS: dict[str, list[Any]] = {
 @example("rsa", "none", {"kid": 0}, False)
 @example("rsa", "HS256", {"kid": 0}, False)
 def test_signatures_are_judged_as_kafka_judges_them(
-    java: KafkaClasses, signer: str, algorithm: str, drawn: dict[str, int], damaged: bool
+    classes: KafkaClasses, signer: str, algorithm: str, drawn: dict[str, int], damaged: bool
 ) -> None:
     keys = _keys()
     header: dict[str, Any] = {"alg": algorithm}
@@ -137,7 +137,7 @@ def test_signatures_are_judged_as_kafka_judges_them(
     if damaged and not token.endswith("."):
         head, _, signature = token.rpartition(".")
         token = f"{head}.{'A' if signature[0] != 'A' else 'B'}{signature[1:]}"
-    kafka = _kafka(java, EXPECTED, key_set(*keys.values()))
+    kafka = _kafka(classes, EXPECTED, key_set(*keys.values()))
     _compare(_validated(_ours(EXPECTED, key_set(*keys.values())), token), attempt(kafka.validate, token))
 
 

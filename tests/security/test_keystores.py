@@ -121,7 +121,7 @@ def _same_key(pem: bytes, identity: Identity) -> bool:
 @settings(max_examples=100)
 @given(passwords, passwords, aliases, st.sampled_from(("EC", "RSA")))
 def test_jks_files_of_java_are_read(
-    java: KafkaClasses, store_password: str, key_password: str, alias: str, kind: str
+    classes: KafkaClasses, store_password: str, key_password: str, alias: str, kind: str
 ) -> None:
     identity, made = _identity(kind), JavaStore("JKS")
     made.add_key(alias, identity, key_password)
@@ -144,7 +144,7 @@ def test_jks_files_of_java_are_read(
 @pytest.mark.jvm
 @settings(max_examples=12)
 @given(ascii_passwords, st.sampled_from(("EC", "RSA")), st.sampled_from(("JKS", "PKCS12")))
-def test_pkcs12_files_of_java_are_read(java: KafkaClasses, password: str, kind: str, configured: str) -> None:
+def test_pkcs12_files_of_java_are_read(classes: KafkaClasses, password: str, kind: str, configured: str) -> None:
     identity, made = _identity(kind), JavaStore("PKCS12")
     made.add_key("broker", identity, password)
     data = made.save(password)

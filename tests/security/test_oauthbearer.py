@@ -29,11 +29,11 @@ def _validate(token: str) -> OAuthBearerToken:
     raise TokenRejectedError("unknown", "invalid_token", "kafka" if token == "scope" else None)
 
 
-def _kafka_server(java: KafkaClasses) -> Any:
+def _kafka_server(classes: KafkaClasses) -> Any:
     def validate(callback: Any) -> None:
         value = str(callback.tokenValue())
         if value == "good":
-            kind = java.common("security.oauthbearer.internals.secured.BasicOAuthBearerToken")
+            kind = classes.common("security.oauthbearer.internals.secured.BasicOAuthBearerToken")
             scope = jpype.JClass("java.util.HashSet")()
             callback.token(kind("good", scope, 2_000, "alice", jpype.JClass("java.lang.Long").valueOf(1_000)))
         else:
@@ -43,8 +43,8 @@ def _kafka_server(java: KafkaClasses) -> Any:
         for name in list(callback.inputExtensions().map().keySet()):
             callback.valid(name)
 
-    made = handler(java, OAuthBearerValidatorCallback=validate, OAuthBearerExtensionsValidatorCallback=extensions)
-    return java.common("security.oauthbearer.internals.OAuthBearerSaslServer")(made)
+    made = handler(classes, OAuthBearerValidatorCallback=validate, OAuthBearerExtensionsValidatorCallback=extensions)
+    return classes.common("security.oauthbearer.internals.OAuthBearerSaslServer")(made)
 
 
 PIECES = ("n,,", "n,a=alice,", "n,a=bob,", "y,,", "\x01", "\x01", "auth=Bearer good", "auth=bearer  good", "auth=bad")
@@ -64,8 +64,8 @@ PIECES += ("auth=Bearer scope", "auth=Basic good", "auth=Bearer go od", "x=y", "
 @example(b"n,,\x01x=y\x01\x01")
 @example(b"n,,\x01\x01")
 @example(b"\x01")
-def test_decisions_are_those_of_kafka(java: KafkaClasses, message: bytes) -> None:
-    kafka, server = _kafka_server(java), OAuthBearerServer(_validate)
+def test_decisions_are_those_of_kafka(classes: KafkaClasses, message: bytes) -> None:
+    kafka, server = _kafka_server(classes), OAuthBearerServer(_validate)
     for each in (message, b"\x01"):
         theirs = attempt(kafka.evaluateResponse, java_bytes(each))
         if theirs.error is not None:
@@ -89,9 +89,9 @@ def test_decisions_are_those_of_kafka(java: KafkaClasses, message: bytes) -> Non
 
 @pytest.mark.jvm
 @pytest.mark.parametrize("token", ["a.b-c_d", "a+b", "a/b", "a~b", "a==", "=", "", "a b", "ü"])
-def test_tokens_have_kafkas_form(java: KafkaClasses, token: str) -> None:
+def test_tokens_have_kafkas_form(classes: KafkaClasses, token: str) -> None:
     message = f"n,,\x01auth=Bearer {token}\x01\x01".encode()
-    kind = java.common("security.oauthbearer.internals.OAuthBearerClientInitialResponse")
+    kind = classes.common("security.oauthbearer.internals.OAuthBearerClientInitialResponse")
     theirs = attempt(kind, java_bytes(message))
     if theirs.error is not None:
         with pytest.raises(SaslError, match="Invalid OAUTHBEARER client first message"):
@@ -109,10 +109,10 @@ def test_tokens_have_kafkas_form(java: KafkaClasses, token: str) -> None:
     ),
 )
 def test_first_messages_are_those_of_kafka(
-    java: KafkaClasses, authorization_id: str, extensions: dict[str, str]
+    classes: KafkaClasses, authorization_id: str, extensions: dict[str, str]
 ) -> None:
-    kafka_extensions = java.common("security.auth.SaslExtensions")(java_map(extensions))
-    kind = java.common("security.oauthbearer.internals.OAuthBearerClientInitialResponse")
+    kafka_extensions = classes.common("security.auth.SaslExtensions")(java_map(extensions))
+    kind = classes.common("security.oauthbearer.internals.OAuthBearerClientInitialResponse")
     ours = InitialResponse("good", authorization_id, extensions)
     theirs = attempt(kind, "good", authorization_id, kafka_extensions)
     if theirs.error is not None:
@@ -124,9 +124,9 @@ def test_first_messages_are_those_of_kafka(
 
 
 @pytest.mark.jvm
-def test_this_client_ends_as_kafkas_client(java: KafkaClasses) -> None:
+def test_this_client_ends_as_kafkas_client(classes: KafkaClasses) -> None:
     for token in ("good", "bad"):
-        client, server = OAuthBearerClient(InitialResponse(token)), _kafka_server(java)
+        client, server = OAuthBearerClient(InitialResponse(token)), _kafka_server(classes)
         answer = client.receive(bytes(server.evaluateResponse(java_bytes(client.first_message()))))
         assert client.complete == server.isComplete() == (token == "good")
         if answer is not None:

@@ -17,7 +17,7 @@ from tests.security.kafka_classes import KafkaClasses, attempt, java_bytes
 USERS = {"user_alice": "secret", "user_": "empty", "user_bö": "pässword", "other": "x"}
 
 
-def _kafka_server(java: KafkaClasses) -> Any:
+def _kafka_server(classes: KafkaClasses) -> Any:
     named: list[str] = []
 
     def check(callback: Any) -> None:
@@ -25,11 +25,11 @@ def _kafka_server(java: KafkaClasses) -> Any:
         callback.authenticated(expected is not None and expected == str(jpype.JString(callback.password())))
 
     made = handler(
-        java,
+        classes,
         NameCallback=lambda each: named.append(str(each.getDefaultName())),
         PlainAuthenticateCallback=check,
     )
-    return java.common("security.plain.internals.PlainSaslServer")(made)
+    return classes.common("security.plain.internals.PlainSaslServer")(made)
 
 
 @pytest.mark.jvm
@@ -47,8 +47,8 @@ def _kafka_server(java: KafkaClasses) -> Any:
 @example(b"\0\0empty")
 @example(b"\0alice\0secret\0")
 @example(b"\0alice\0secret\0\0\0")
-def test_decisions_are_those_of_kafka(java: KafkaClasses, message: bytes) -> None:
-    kafka, server = _kafka_server(java), PlainServer(password_check(USERS))
+def test_decisions_are_those_of_kafka(classes: KafkaClasses, message: bytes) -> None:
+    kafka, server = _kafka_server(classes), PlainServer(password_check(USERS))
     theirs = attempt(kafka.evaluateResponse, java_bytes(message))
     if theirs.error is not None:
         with pytest.raises(SaslError) as caught:

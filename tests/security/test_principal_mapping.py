@@ -94,7 +94,7 @@ def _replaced(pattern: str, replacement: str, text: str) -> tuple[bool, str]:
 @example(".*", "x", "abc")
 @example("a$", "x", "a\r\n")
 @example("(?i)cn=(\\w+)", "$1", "cn=DUKE")
-def test_patterns_mean_what_they_mean_in_java(java: KafkaClasses, pattern: str, replacement: str, text: str) -> None:
+def test_patterns_mean_what_they_mean_in_java(classes: KafkaClasses, pattern: str, replacement: str, text: str) -> None:
     """What is accepted gives Java's result; what is rejected is a construct without a translation, or wrong in Java."""
     theirs = attempt(jpype.JClass("java.util.regex.Pattern").compile, pattern)
     try:
@@ -184,10 +184,10 @@ ssl_rules = st.one_of(
 @example([("RULE:^CN=(.*?), OU=ServiceUsers.*$/$1/", ","), ("RULE:^.*$/nobody/U", ","), ("DEFAULT", "")], NAMES[0])
 @example([("RULE:(a)/$8$9/", "")], "a")
 def test_distinguished_names_are_mapped_as_kafka_maps_them(
-    java: KafkaClasses, drawn: list[tuple[str, str]], name: str
+    classes: KafkaClasses, drawn: list[tuple[str, str]], name: str
 ) -> None:
     rules = "".join(rule + separator for rule, separator in drawn)
-    theirs = attempt(java.common("security.ssl.SslPrincipalMapper").fromRules, rules)
+    theirs = attempt(classes.common("security.ssl.SslPrincipalMapper").fromRules, rules)
     try:
         mapper = SslPrincipalMapper(rules)
     except RuleError:
@@ -231,10 +231,10 @@ kerberos_names = st.sampled_from(
 @settings(max_examples=400)
 @given(st.lists(kerberos_rules, max_size=3), kerberos_names)
 @example(["RULE:[2:$1@$0](.*@REALM)s/@.*///L", "DEFAULT"], "Aa/ba@REALM")
-def test_kerberos_names_are_mapped_as_kafka_maps_them(java: KafkaClasses, rules: list[str], name: str) -> None:
-    namer = java.common("security.kerberos.KerberosShortNamer")
+def test_kerberos_names_are_mapped_as_kafka_maps_them(classes: KafkaClasses, rules: list[str], name: str) -> None:
+    namer = classes.common("security.kerberos.KerberosShortNamer")
     theirs = attempt(namer.fromUnparsedRules, "REALM", java_list(map(jpype.JString, rules)))
-    parsed = attempt(java.common("security.kerberos.KerberosName").parse, name)
+    parsed = attempt(classes.common("security.kerberos.KerberosName").parse, name)
     if parsed.error is not None:
         with pytest.raises(RuleError, match="Malformed Kerberos name"):
             KerberosName.parse(name)
@@ -251,8 +251,8 @@ def test_kerberos_names_are_mapped_as_kafka_maps_them(java: KafkaClasses, rules:
 
 @pytest.mark.jvm
 @given(st.text("User:alice* ;", max_size=10))
-def test_principals_are_read_as_kafka_reads_them(java: KafkaClasses, text: str) -> None:
-    theirs = attempt(java.common("utils.SecurityUtils").parseKafkaPrincipal, text)
+def test_principals_are_read_as_kafka_reads_them(classes: KafkaClasses, text: str) -> None:
+    theirs = attempt(classes.common("utils.SecurityUtils").parseKafkaPrincipal, text)
     if theirs.error is not None:
         with pytest.raises(PrincipalError) as caught:
             parse_principal(text)

@@ -36,40 +36,40 @@ def _credential(mechanism: Mechanism, password: str, iterations: int = 4096, sal
     return ScramCredential(salt, stored, server, iterations)
 
 
-def _kafka_mechanism(java: KafkaClasses, mechanism: Mechanism) -> Any:
-    return java.common("security.scram.internals.ScramMechanism").forMechanismName(mechanism.name)
+def _kafka_mechanism(classes: KafkaClasses, mechanism: Mechanism) -> Any:
+    return classes.common("security.scram.internals.ScramMechanism").forMechanismName(mechanism.name)
 
 
 def _kafka_client(
-    java: KafkaClasses, mechanism: Mechanism, user: str, password: str, extensions: dict[str, str]
+    classes: KafkaClasses, mechanism: Mechanism, user: str, password: str, extensions: dict[str, str]
 ) -> Any:
     made = handler(
-        java,
+        classes,
         NameCallback=lambda each: each.setName(user),
         PasswordCallback=lambda each: each.setPassword(jpype.JString(password).toCharArray()),
         ScramExtensionsCallback=lambda each: each.extensions(java_map(extensions)),
     )
-    client = java.common("security.scram.internals.ScramSaslClient")
-    return client(_kafka_mechanism(java, mechanism), made)
+    client = classes.common("security.scram.internals.ScramSaslClient")
+    return client(_kafka_mechanism(classes, mechanism), made)
 
 
-def _kafka_server(java: KafkaClasses, mechanism: Mechanism, credentials: dict[str, ScramCredential]) -> Any:
+def _kafka_server(classes: KafkaClasses, mechanism: Mechanism, credentials: dict[str, ScramCredential]) -> Any:
     named: list[str] = []
 
     def find(callback: Any) -> None:
         found = credentials.get(named[-1])
         if found is not None:
             salt, stored, server, iterations = found
-            kind = java.common("security.scram.ScramCredential")
+            kind = classes.common("security.scram.ScramCredential")
             callback.scramCredential(kind(java_bytes(salt), java_bytes(stored), java_bytes(server), iterations))
 
     made = handler(
-        java,
+        classes,
         NameCallback=lambda each: named.append(str(each.getDefaultName())),
         ScramCredentialCallback=find,
     )
-    server = java.common("security.scram.internals.ScramSaslServer")
-    return server(_kafka_mechanism(java, mechanism), java_map({}), made)
+    server = classes.common("security.scram.internals.ScramSaslServer")
+    return server(_kafka_mechanism(classes, mechanism), java_map({}), made)
 
 
 def _server(mechanism: Mechanism, credentials: dict[str, ScramCredential], nonce: str = "server") -> ScramServer:
@@ -80,10 +80,10 @@ def _server(mechanism: Mechanism, credentials: dict[str, ScramCredential], nonce
 @settings(max_examples=60)
 @given(mechanisms, users, passwords, passwords, st.integers(4096, 4200), st.binary(min_size=1, max_size=20))
 def test_kafkas_client_logs_in_here(
-    java: KafkaClasses, mechanism: Mechanism, user: str, password: str, other: str, iterations: int, salt: bytes
+    classes: KafkaClasses, mechanism: Mechanism, user: str, password: str, other: str, iterations: int, salt: bytes
 ) -> None:
     server = _server(mechanism, {user: _credential(mechanism, password, iterations, salt)})
-    client = _kafka_client(java, mechanism, user, other, {})
+    client = _kafka_client(classes, mechanism, user, other, {})
     challenge = server.evaluate(bytes(client.evaluateChallenge(java_bytes(b""))))
     proof = bytes(client.evaluateChallenge(java_bytes(challenge)))
     if password != other:
@@ -103,9 +103,9 @@ def test_kafkas_client_logs_in_here(
 @settings(max_examples=60)
 @given(mechanisms, users, passwords, passwords, st.integers(4096, 5000), st.binary(min_size=1, max_size=20))
 def test_this_client_logs_in_at_kafka(
-    java: KafkaClasses, mechanism: Mechanism, user: str, password: str, other: str, iterations: int, salt: bytes
+    classes: KafkaClasses, mechanism: Mechanism, user: str, password: str, other: str, iterations: int, salt: bytes
 ) -> None:
-    server = _kafka_server(java, mechanism, {user: _credential(mechanism, password, iterations, salt)})
+    server = _kafka_server(classes, mechanism, {user: _credential(mechanism, password, iterations, salt)})
     client = ScramClient(mechanism, user, "fyko+d2lbbFgONRv9qkxdawL")
     first = client.receive_first(bytes(server.evaluateResponse(java_bytes(client.first_message()))))
     assert (first.salt, first.iterations) == (salt, iterations)
@@ -156,9 +156,9 @@ def _pieces(*pieces: str) -> st.SearchStrategy[bytes]:
     return usual.map(str.encode) | st.binary(max_size=8)
 
 
-def _decode(java: KafkaClasses, kind: str, message: bytes) -> Any:
+def _decode(classes: KafkaClasses, kind: str, message: bytes) -> Any:
     try:
-        return java.common(f"security.scram.internals.ScramMessages${kind}")(java_bytes(message))
+        return classes.common(f"security.scram.internals.ScramMessages${kind}")(java_bytes(message))
     except jpype.JException:
         return None
 
@@ -176,12 +176,12 @@ def _decoded(decode: Any, message: bytes) -> Any:
 @example(b"n,,n=u,r=abc,tokenauth=true")
 @example(b"n,a=u,n=u=2Cx=3D,r=abc,x=y=z,tokenauth=True")
 @example(b"n,,m=x,n=u,r=abc")
-def test_first_messages_are_read_as_kafka_reads_them(java: KafkaClasses, message: bytes) -> None:
-    theirs = _decode(java, "ClientFirstMessage", message)
+def test_first_messages_are_read_as_kafka_reads_them(classes: KafkaClasses, message: bytes) -> None:
+    theirs = _decode(classes, "ClientFirstMessage", message)
     ours = _decoded(scram_messages.decode_client_first, message)
     assert (ours is None) == (theirs is None)
     if ours is not None:
-        formatter = java.common("security.scram.internals.ScramFormatter")
+        formatter = classes.common("security.scram.internals.ScramFormatter")
         assert ours.name == str(formatter.username(theirs.saslName()))
         assert (ours.nonce, ours.authorization_id) == (str(theirs.nonce()), str(theirs.authorizationId()))
         assert ours.extensions == {str(key): str(value) for key, value in dict(theirs.extensions().map()).items()}
@@ -195,8 +195,8 @@ def test_first_messages_are_read_as_kafka_reads_them(java: KafkaClasses, message
 @given(_pieces(*_SECOND))
 @example(b"r=abc,s=YQ==,i=4096")
 @example(b"m=x,r=abc,s=YR==,i=4096,a=b")
-def test_server_first_messages_are_read_as_kafka_reads_them(java: KafkaClasses, message: bytes) -> None:
-    theirs = _decode(java, "ServerFirstMessage", message)
+def test_server_first_messages_are_read_as_kafka_reads_them(classes: KafkaClasses, message: bytes) -> None:
+    theirs = _decode(classes, "ServerFirstMessage", message)
     ours = _decoded(scram_messages.decode_server_first, message)
     assert (ours is None) == (theirs is None)
     if ours is not None:
@@ -208,8 +208,8 @@ def test_server_first_messages_are_read_as_kafka_reads_them(java: KafkaClasses, 
 @settings(max_examples=300)
 @given(_pieces(*_THIRD))
 @example(b"c=biws,r=abc,x=y,p=YQ==")
-def test_final_messages_are_read_as_kafka_reads_them(java: KafkaClasses, message: bytes) -> None:
-    theirs = _decode(java, "ClientFinalMessage", message)
+def test_final_messages_are_read_as_kafka_reads_them(classes: KafkaClasses, message: bytes) -> None:
+    theirs = _decode(classes, "ClientFinalMessage", message)
     ours = _decoded(scram_messages.decode_client_final, message)
     assert (ours is None) == (theirs is None)
     if ours is not None:
@@ -222,8 +222,8 @@ def test_final_messages_are_read_as_kafka_reads_them(java: KafkaClasses, message
 @given(_pieces(*_FOURTH))
 @example(b"v=YQ==,x=y")
 @example(b"e=other-error")
-def test_server_final_messages_are_read_as_kafka_reads_them(java: KafkaClasses, message: bytes) -> None:
-    theirs = _decode(java, "ServerFinalMessage", message)
+def test_server_final_messages_are_read_as_kafka_reads_them(classes: KafkaClasses, message: bytes) -> None:
+    theirs = _decode(classes, "ServerFinalMessage", message)
     ours = _decoded(scram_messages.decode_server_final, message)
     assert (ours is None) == (theirs is None)
     if ours is not None:
@@ -243,8 +243,8 @@ def test_server_final_messages_are_read_as_kafka_reads_them(java: KafkaClasses, 
     ).map(",".join)
 )
 @example("salt=YQ==,stored_key=Yg==,server_key=Yw==,iterations=4096")
-def test_credentials_are_read_as_kafka_reads_them(java: KafkaClasses, text: str) -> None:
-    utils = java.common("security.scram.internals.ScramCredentialUtils")
+def test_credentials_are_read_as_kafka_reads_them(classes: KafkaClasses, text: str) -> None:
+    utils = classes.common("security.scram.internals.ScramCredentialUtils")
     try:
         theirs = utils.credentialFromString(text)
     except jpype.JException:
@@ -258,30 +258,30 @@ def test_credentials_are_read_as_kafka_reads_them(java: KafkaClasses, text: str)
         assert ours.encode() == str(utils.credentialToString(theirs))
 
 
-def _both_reject(java: KafkaClasses, credentials: dict[str, ScramCredential], first: bytes, expected: str) -> None:
+def _both_reject(classes: KafkaClasses, credentials: dict[str, ScramCredential], first: bytes, expected: str) -> None:
     with pytest.raises(jpype.JException, match=expected):
-        _kafka_server(java, SHA_256, credentials).evaluateResponse(java_bytes(first))
+        _kafka_server(classes, SHA_256, credentials).evaluateResponse(java_bytes(first))
     with pytest.raises(SaslError, match=expected):
         _server(SHA_256, credentials).evaluate(first)
 
 
 @pytest.mark.jvm
-def test_rejects_the_logins_that_kafka_rejects(java: KafkaClasses) -> None:
+def test_rejects_the_logins_that_kafka_rejects(classes: KafkaClasses) -> None:
     known = {"u": _credential(SHA_256, "p"), "weak": _credential(SHA_256, "p", 4095)}
-    _both_reject(java, known, b"n,,n=unknown,r=abc", "Invalid user credentials")
-    _both_reject(java, known, b"n,,n=weak,r=abc", "Iterations 4095 is less than the minimum 4096")
-    _both_reject(java, known, b"n,a=other,n=u,r=abc", "authorization id that is different from username")
-    _both_reject(java, known, b"n,,n=u", "Invalid SCRAM client first message format")
+    _both_reject(classes, known, b"n,,n=unknown,r=abc", "Invalid user credentials")
+    _both_reject(classes, known, b"n,,n=weak,r=abc", "Iterations 4095 is less than the minimum 4096")
+    _both_reject(classes, known, b"n,a=other,n=u,r=abc", "authorization id that is different from username")
+    _both_reject(classes, known, b"n,,n=u", "Invalid SCRAM client first message format")
     with pytest.raises(SaslAuthenticationError):
         _server(SHA_256, known).evaluate(b"n,a=other,n=u,r=abc")
 
 
 @pytest.mark.jvm
 @pytest.mark.parametrize("change", [lambda nonce: nonce[3:], lambda nonce: "x" + nonce[1:], lambda nonce: nonce + "x"])
-def test_compares_the_whole_nonce(java: KafkaClasses, change: Any) -> None:
+def test_compares_the_whole_nonce(classes: KafkaClasses, change: Any) -> None:
     """CVE-2024-56128: only the end of the nonce was compared, so a client could replay a proof."""
     known = {"u": _credential(SHA_256, "p")}
-    theirs = _kafka_server(java, SHA_256, known)
+    theirs = _kafka_server(classes, SHA_256, known)
     for evaluate in (
         _server(SHA_256, known).evaluate,
         lambda message: bytes(theirs.evaluateResponse(java_bytes(message))),
@@ -315,10 +315,10 @@ def test_a_token_logs_in_as_its_owner() -> None:
 
 
 @pytest.mark.jvm
-def test_kafkas_client_logs_in_with_a_token(java: KafkaClasses) -> None:
+def test_kafkas_client_logs_in_with_a_token(classes: KafkaClasses) -> None:
     token = TokenCredential(_credential(SHA_256, "secret"), "alice", 1_000)
     server = ScramServer(SHA_256, "server", {}.get, {"t": token}.get)
-    client = _kafka_client(java, SHA_256, "t", "secret", {"tokenauth": "true"})
+    client = _kafka_client(classes, SHA_256, "t", "secret", {"tokenauth": "true"})
     challenge = server.evaluate(bytes(client.evaluateChallenge(java_bytes(b""))))
     client.evaluateChallenge(java_bytes(server.evaluate(bytes(client.evaluateChallenge(java_bytes(challenge))))))
     assert server.authorization_id == "alice"
