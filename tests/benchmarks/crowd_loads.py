@@ -307,7 +307,7 @@ async def paced(bootstrap: str, topic: str, rate_mb: float, seconds: float) -> M
         if len(latencies_ms) == count and not done.done():
             done.set_result(None)
 
-    pipes = [await connect(bootstrap, lambda answer, at=at: answered(at, answer)) for at in range(len(frames))]  # type: ignore[misc]
+    pipes = [await connect(bootstrap, lambda answer, at=at: answered(at, answer)) for at in range(len(frames))]
     began = time.perf_counter()
     for number in range(count):
         due = began + number * seconds / count

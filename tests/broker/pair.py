@@ -106,7 +106,6 @@ async def running_pair(folder: Path, **overrides: str) -> AsyncIterator[Pair]:
             pair.clients[broker_id] = await Client.connect(broker.port)
             stack.callback(pair.clients[broker_id].close)
         for broker in pair.brokers.values():
-            await eventually_async(
-                lambda broker=broker: len(broker.running.metadata_cache.brokers), lambda known: known == 2
-            )
+            cache = broker.running.metadata_cache
+            await eventually_async(lambda cache=cache: len(cache.brokers) == 2)  # type: ignore[arg-type]
         yield pair

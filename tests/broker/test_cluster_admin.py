@@ -173,7 +173,7 @@ async def test_a_broker_changes_its_own_configuration_and_any_broker_the_default
             lambda broker_id=broker_id: cluster.clients[broker_id].ask(
                 describe(BROKER, str(broker_id), "message.max.bytes"), 4
             ),
-            lambda answer, expected=expected: answer.results[0].configs[0].value == expected,  # type: ignore[misc]
+            lambda answer, expected=expected: answer.results[0].configs[0].value == expected,
         )
 
 

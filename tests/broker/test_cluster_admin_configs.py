@@ -274,7 +274,7 @@ async def test_two_concurrent_changes_of_one_topic_lose_nothing(harness: Harness
     other = await harness.ensemble.connect()
     await asyncio.gather(
         *(
-            change_config(registry, "topics/t", lambda known, key=key: {**known, key: "1"})  # type: ignore[misc]
+            change_config(registry, "topics/t", lambda known, key=key: {**known, key: "1"})
             for key in map(str, range(10))
             for registry in (harness.admin, other)
         )

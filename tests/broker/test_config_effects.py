@@ -453,7 +453,7 @@ def test_log_maintenance_first_runs_after_the_initial_delay_or_sooner() -> None:
     alarms = Alarms()
     periodic = Periodic(alarms, alarms)  # type: ignore[arg-type]
     for interval_ms, first_ms in ((300_000, 30_000), (100, 30_000), (300_000, None)):
-        periodic.every("job", lambda interval_ms=interval_ms: interval_ms, lambda: None, first_ms)  # type: ignore[misc]
+        periodic.every("job", lambda interval_ms=interval_ms: interval_ms, lambda: None, first_ms)
     assert alarms.due_ms == [31_000, 1_100, 301_000]
 
 

@@ -183,7 +183,7 @@ async def broker_changes(s: Side) -> None:
         # Kafka applies a change after ZooKeeper's notification, some time after its response. In between it can return
         # the new source with the old value: it reads them one after the other.
         await s.until(
-            lambda answer, found=found: (  # type: ignore[misc]
+            lambda answer, found=found: (
                 [(each.config_source, each.value) for each in answer.results[0].configs] == found
             ),
             "DescribeConfigs",

@@ -97,7 +97,7 @@ async def transactions(s: Side) -> None:
             await s.ask("EndTxn", version, **me, committed=committed)
             done = "CompleteCommit" if committed else "CompleteAbort"
             await s.until(
-                lambda answer, done=done: answer.transaction_states[0].transaction_state == done,  # type: ignore[misc]
+                lambda answer, done=done: answer.transaction_states[0].transaction_state == done,
                 "DescribeTransactions",
                 0,
                 transactional_ids=[name],

@@ -65,7 +65,7 @@ class Copying:
             goal = len(self._process.stdout.lines()) + count
             try:
                 deadline_s = min(self._silence_s, deadline - time.monotonic())
-                self._process.stdout.wait_until(lambda lines, goal=goal: len(lines) >= goal, deadline_s)  # type: ignore[misc]
+                self._process.stdout.wait_until(lambda lines, goal=goal: len(lines) >= goal, deadline_s)
             except EOFError:
                 self._replace()
             except TimeoutError:

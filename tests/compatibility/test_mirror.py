@@ -61,7 +61,7 @@ def fill(broker: Broker, topic: str) -> list[list[Sent]]:
             key,
             headers=record.headers,
             timestamp=record.timestamp_ms,
-            on_delivery=lambda error, message, record=record: sent[message.partition()].append(record),  # type: ignore[misc]
+            on_delivery=lambda error, message, record=record: sent[message.partition()].append(record),
         )
     assert producer.flush(60) == 0
     assert all(sent)

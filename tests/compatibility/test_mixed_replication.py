@@ -99,7 +99,7 @@ class Operator:
         how = ("--reassignment-json-file", str(self._plans))
         assert "Successfully started" in self._tool("kafka-reassign-partitions", "--execute", *how)
         for topic, assignment in plan.items():
-            await_node(self._registry, znodes.topic_path(topic), lambda data, to=assignment: _assigned(data, to))  # type: ignore[misc]
+            await_node(self._registry, znodes.topic_path(topic), lambda data, to=assignment: _assigned(data, to))
         self.await_in_sync(plan)
         # The tool compares with a broker's metadata from the controller, which follows the registry.
         eventually(
@@ -114,7 +114,7 @@ class Operator:
         for topic, assignment in plan.items():
             for partition, (first, *_) in enumerate(assignment):
                 path = znodes.partition_state_path(topic, partition)
-                await_node(self._registry, path, lambda data, leader=first: _state(data).leader == leader)  # type: ignore[misc]
+                await_node(self._registry, path, lambda data, leader=first: _state(data).leader == leader)
 
     def await_in_sync(self, plan: Plan) -> None:
         """Every replica is in the ISR."""
@@ -124,7 +124,7 @@ class Operator:
                 await_node(
                     self._registry,
                     path,
-                    lambda data, wanted=set(replicas): data is not None and set(_state(data).isr) == wanted,  # type: ignore[misc]
+                    lambda data, wanted=set(replicas): data is not None and set(_state(data).isr) == wanted,
                 )
 
     def controller(self) -> int:

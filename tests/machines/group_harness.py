@@ -103,6 +103,9 @@ class MemoryLog:
         else:
             self._end(partition, records, done, producer, self.error)
 
+    def when_replicated(self, partition: int, done: Callable[[], None]) -> None:
+        done()
+
     def release(self, error: ErrorCode = ErrorCode.NONE) -> None:
         """End every append that is held back. Where that is no failure, appends that have timed out are committed
         first.

@@ -63,7 +63,7 @@ class Coordinator(RuleBasedStateMachine):
 
     @initialize(largest=st.sampled_from((900_000, 900_000, 300)), delay=st.sampled_from((0, 3_000)))
     def begin(self, largest: int, delay: int) -> None:
-        self.largest, consumer_group_writes.LARGEST_APPEND = consumer_group_writes.LARGEST_APPEND, largest  # type: ignore[misc]
+        self.largest, consumer_group_writes.LARGEST_APPEND = consumer_group_writes.LARGEST_APPEND, largest
         self.harness = Harness(group_initial_rebalance_delay_ms=delay)
         for topic in TOPICS:
             self.harness.topics.put(topic, 2)
@@ -235,7 +235,7 @@ class Coordinator(RuleBasedStateMachine):
     def teardown(self) -> None:
         if not hasattr(self, "harness"):
             return
-        consumer_group_writes.LARGEST_APPEND = self.largest  # type: ignore[misc]
+        consumer_group_writes.LARGEST_APPEND = self.largest
         self.harness.log.hold, self.harness.log.error = False, ErrorCode.NONE
         self.harness.log.release()
         for _ in range(6):

@@ -47,7 +47,17 @@ def _kafka_server(classes: KafkaClasses) -> Any:
     return classes.common("security.oauthbearer.internals.OAuthBearerSaslServer")(made)
 
 
-PIECES = ("n,,", "n,a=alice,", "n,a=bob,", "y,,", "\x01", "\x01", "auth=Bearer good", "auth=bearer  good", "auth=bad")
+PIECES: tuple[str, ...] = (
+    "n,,",
+    "n,a=alice,",
+    "n,a=bob,",
+    "y,,",
+    "\x01",
+    "\x01",
+    "auth=Bearer good",
+    "auth=bearer  good",
+    "auth=bad",
+)
 PIECES += ("auth=Bearer scope", "auth=Basic good", "auth=Bearer go od", "x=y", "x=y=z", "x1=y", "x=", "x=ü", "\n")
 
 

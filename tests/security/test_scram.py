@@ -317,7 +317,7 @@ def test_a_token_logs_in_as_its_owner() -> None:
 @pytest.mark.jvm
 def test_kafkas_client_logs_in_with_a_token(classes: KafkaClasses) -> None:
     token = TokenCredential(_credential(SHA_256, "secret"), "alice", 1_000)
-    server = ScramServer(SHA_256, "server", {}.get, {"t": token}.get)
+    server = ScramServer(SHA_256, "server", lambda user: None, {"t": token}.get)
     client = _kafka_client(classes, SHA_256, "t", "secret", {"tokenauth": "true"})
     challenge = server.evaluate(bytes(client.evaluateChallenge(java_bytes(b""))))
     client.evaluateChallenge(java_bytes(server.evaluate(bytes(client.evaluateChallenge(java_bytes(challenge))))))

@@ -127,7 +127,7 @@ class Directed(CompactionSimulation):
         self._until(self._equal, "all replicas are equal", REST_S)
         for each in self.assigned:
             process = self.processes[each]
-            self._until(lambda process=process: self._has_compacted(process), f"{process.name} compacts", CLEANED_S)  # type: ignore[misc]
+            self._until(lambda process=process: self._has_compacted(process), f"{process.name} compacts", CLEANED_S)
         self._check_acknowledged()
 
 
@@ -225,7 +225,7 @@ class PowerLossInSwap(Directed):
             self._armed, self._swapped, self._after_swap = True, False, random.random() < 0.25
             before = process.incarnation
             self._until(
-                lambda before=before: process.incarnation > before or self._has_compacted(process),  # type: ignore[misc]
+                lambda before=before: process.incarnation > before or self._has_compacted(process),
                 "power is lost in a swap",
                 REST_S,
             )

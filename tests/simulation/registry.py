@@ -90,7 +90,7 @@ class SimulatedEnsemble:
         for session_id, watcher, event in self.watches.fire(committed.events):
             session = self.sessions.get(session_id)
             if session is not None:
-                session.tell(lambda watcher=watcher, event=event: watcher(event))  # type: ignore[misc]
+                session.tell(lambda watcher=watcher, event=event: watcher(event))
 
 
 class SimulatedSession:
@@ -199,7 +199,7 @@ class SimulatedSession:
         try:
             result = work()
         except RegistryError as error:
-            self.tell(lambda error=error: self._settle(future, None, error))  # type: ignore[misc]
+            self.tell(lambda error=error: self._settle(future, None, error))
         else:
             self.tell(lambda: self._settle(future, result, None))
 

@@ -39,7 +39,7 @@ def run_killed(jobs: Jobs, kills: Sequence[int]) -> list[int]:
     for run, batches in enumerate(kills):
         first = [*jobs][run * AT_A_TIME % len(jobs) :]
         with _host({name: jobs[name] for name in (*first, *jobs)}) as host:
-            host.stderr.wait_until(lambda lines, least=batches: _notified(lines) >= least or _failed(lines), TIMEOUT_S)  # type: ignore[misc]
+            host.stderr.wait_until(lambda lines, least=batches: _notified(lines) >= least or _failed(lines), TIMEOUT_S)
             _kill(host)
             _check_ended(host)
             notified.append(_notified(host.stderr.wait_for_end(TIMEOUT_S)))

@@ -256,7 +256,7 @@ def test_initialized_processors_are_closed_where_another_fails() -> None:
     topology = Topology().add_source("source", "in", key=STRING, value=STRING)
     before = "source"
     for name in ("never", "bad", "second", "first"):  # the last processor of the topology is initialized first
-        topology.add_processor(name, lambda name=name: Telling(name), before)  # type: ignore[misc]
+        topology.add_processor(name, lambda name=name: Telling(name), before)
         before = name
     with pytest.raises(RuntimeError, match="it cannot be initialized") as caught:
         TopologyTestDriver(topology)

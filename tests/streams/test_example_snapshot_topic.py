@@ -84,7 +84,7 @@ def test_every_reading_counts_once_over_kills_and_on_machines_without_state(
             before = summarized(broker)
             work()
             # Somewhere in the middle of these, some of which are committed then.
-            eventually(lambda: summarized(broker), lambda now, least=before: now > least)  # type: ignore[misc]
+            eventually(lambda: summarized(broker), lambda now, least=before: now > least)
             instances.pop(draw.randrange(len(instances))).process.kill()
             instances.append(instance(broker, tmp_path / f"after-{kill}"))
         for each in instances:

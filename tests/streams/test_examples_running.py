@@ -74,7 +74,7 @@ def test_word_count_by_windows_shares_no_state_with_the_count_of_all_time(tmp_pa
                 example.says("RUNNING")
                 write(broker, [Written(word_count.INPUT, None, b"kafka")])
                 stdout = example.process.stdout
-                stdout.wait_until(lambda printed, all_of=lines: len(counts_in(printed)) == all_of, TIMEOUT_S)  # type: ignore[misc]
+                stdout.wait_until(lambda printed, all_of=lines: len(counts_in(printed)) == all_of, TIMEOUT_S)
                 counts = counts_in(example.end())
             assert [each.startswith("[kafka@") for each in counts] == [bool(arguments)] * lines
         plain = counting.read_all(broker.bootstrap, word_count.OUTPUT)

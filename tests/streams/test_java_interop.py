@@ -176,7 +176,7 @@ class Harness:
         total = sum(self.counts.values())
         for output, expected in (("counts", self.counts), ("windowed", self.windowed)):
             found = eventually(
-                lambda output=output: self.read(application, output),  # type: ignore[misc]
+                lambda output=output: self.read(application, output),
                 lambda found: sum(map(len, found.values())) >= total,
             )
             assert found == {key: list(range(1, count + 1)) for key, count in expected.items()}

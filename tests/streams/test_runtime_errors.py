@@ -125,9 +125,7 @@ def test_a_processor_that_fails_to_initialize_ends_the_client_and_closes_the_oth
 
 def test_a_node_that_fails_is_skipped(stage: Stage) -> None:
     stage.write(["good", "bad", "better"])
-    with stage.running(
-        passing(Forward, Picky, stage=stage), **{"processing.exception.handler": log_and_continue}
-    ) as streams:
+    with stage.running(passing(Forward, Picky, stage=stage), processing_exception_handler=log_and_continue) as streams:
         eventually(lambda: values(stage) == [b"good", b"better"])
         assert streams.state is State.RUNNING
 

@@ -57,9 +57,7 @@ def settle(partitions: dict[str, int]) -> None:
         with Wire(*parse_address(address), DEADLINE_S) as wire:
             until(
                 f"{partitions} on {address}",
-                lambda wire=wire: {  # type: ignore[misc]
-                    each.name: len(each.partitions) for each in wire.metadata(list(partitions)).topics
-                },
+                lambda wire=wire: {each.name: len(each.partitions) for each in wire.metadata(list(partitions)).topics},
                 lambda known: bool(known == partitions),
             )
 

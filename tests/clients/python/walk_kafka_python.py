@@ -61,7 +61,7 @@ def topics(admin: KafkaAdminClient) -> None:
     attempt("validated", lambda: admin.create_topics([new("dry", 3)], validate_only=True))
     for count in (PARTITIONS, 3):
         grown = {CODECS_TOPIC: NewPartitions(count)}
-        attempt(f"{count} partitions", lambda grown=grown: admin.create_partitions(grown))  # type: ignore[misc]
+        attempt(f"{count} partitions", lambda grown=grown: admin.create_partitions(grown))
     settle({CODECS_TOPIC: PARTITIONS, COPY: 1})
     change = ConfigResource(ConfigResourceType.TOPIC, COPY, {"segment.bytes": "1000000"})
     attempt("altered", lambda: admin.alter_configs([change]))

@@ -267,7 +267,7 @@ def _skipped(history: History) -> Iterator[History]:
         for partition in range(COMPACTED):
             reads = [record for record in each.reads if record[0] == partition]
             for left_out in reads[1:-1]:
-                yield _changed(history, each, _with_reads(each, lambda record, gone=left_out: record != gone))  # type: ignore[misc]
+                yield _changed(history, each, _with_reads(each, lambda record, gone=left_out: record != gone))
 
 
 def _backwards(history: History) -> Iterator[History]:
