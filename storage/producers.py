@@ -241,13 +241,7 @@ class ProducerState:
                 return duplicate
         if unverified:
             self._check_verified(header, offset, verification)
-        epoch = NO_PRODUCER_EPOCH if producer is None else producer.epoch
-        if header.producer_epoch < epoch:
-            raise KafkaError(
-                ErrorCode.INVALID_PRODUCER_EPOCH,
-                f"producer {header.producer_id} writes at offset {offset} with epoch {header.producer_epoch}, "
-                f"where epoch {epoch} has been seen",
-            )
+        _check_epoch(header, NO_PRODUCER_EPOCH if producer is None else producer.epoch, offset)
         if producer is None:
             if origin is Origin.CLIENT:
                 self._check_first_sequence(header, offset)
@@ -507,6 +501,16 @@ class ProducerState:
             return None
         self.snapshots.remove(offset)
         return snapshot_name(offset)
+
+
+def _check_epoch(header: Header, epoch: int, offset: int) -> None:
+    """Refuse a write with an earlier epoch than the last one that the producer had. Raises KafkaError."""
+    if header.producer_epoch < epoch:
+        raise KafkaError(
+            ErrorCode.INVALID_PRODUCER_EPOCH,
+            f"producer {header.producer_id} writes at offset {offset} with epoch {header.producer_epoch}, "
+            f"where epoch {epoch} has been seen",
+        )
 
 
 def _check_coordinator(producer: Producer, marker: EndTransactionMarker, offset: int) -> None:
