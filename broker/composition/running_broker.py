@@ -87,7 +87,7 @@ class RunningBroker:
             known=known,
             configs=identity.topic_configs,
             config_writer=ConfigWriter(
-                context.config, context.metadata_cache, lambda: session.registry, changes.listener.catch_up
+                context.config, context.metadata_cache, lambda: session.registry, changes.written
             ),
             client_configs=ClientConfigs(lambda: session.registry),
             log_dirs=LogDirs(identity.directories, context.replicas),

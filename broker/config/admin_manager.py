@@ -14,7 +14,7 @@ from enum import IntEnum
 from typing import Final, NamedTuple
 
 from odradek.broker.config.broker_config import BrokerConfig
-from odradek.broker.config.changes import BROKERS, TOPICS, change_config, read_config
+from odradek.broker.config.changes import BROKERS, TOPICS, WrittenChange, change_config, read_config
 from odradek.broker.config.definitions import BROKER_PROPERTIES
 from odradek.broker.config.dynamic import DYNAMIC_ONLY, check_change, check_dynamic, secrets
 from odradek.broker.config.loggers import check_level, check_reset, set_level
@@ -65,16 +65,16 @@ class ConfigWriter:
         config: BrokerConfig,
         metadata_cache: MetadataCache,
         registry: Callable[[], Registry],
-        apply_changes: Callable[[], Awaitable[None]],
+        apply: Callable[[WrittenChange], Awaitable[None]],
     ) -> None:
-        """`registry()` returns the current session; `apply_changes` applies written changes on this broker.
+        """`registry()` returns the current session; `apply` applies a written change on this broker.
 
         Raises ConfigError for a policy class that does not exist.
         """
         self._config = config
         self._metadata_cache = metadata_cache
         self._registry = registry
-        self._apply_changes = apply_changes
+        self._apply = apply
         self._judge = load_policy(config, ALTER_CONFIG)
 
     async def replace(
@@ -126,12 +126,12 @@ class ConfigWriter:
             checked(await read_config(self._registry(), entity))
             return
         try:
-            await change_config(self._registry(), entity, checked)
+            change = await change_config(self._registry(), entity, checked)
         except BadArgumentsError as error:
             message = f"the configuration of {entity} is larger than a node of the registry"
             raise KafkaError(ErrorCode.INVALID_CONFIG, message) from error
         try:
-            await self._apply_changes()
+            await self._apply(change)
         except RegistryError as error:
             log.warning(
                 "delaying config change until the metadata store is connected entity=%s error=%s", entity, error

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from odradek.broker.metadata.node_change_listener import NodeChangeListener
 from odradek.broker.registry import znodes
@@ -38,6 +38,15 @@ BROKERS: Final = "brokers"
 NONE_SEEN: Final = -1
 
 Properties = Mapping[str, str]
+
+
+class WrittenChange(NamedTuple):
+    """A change that this broker has written: the new properties, and the number of its notification."""
+
+    entity: str
+    properties: Properties
+    notification: str
+    """The name of the node."""
 
 
 class ConfigHandler(Protocol):
@@ -67,6 +76,24 @@ class ConfigChanges:
         self._session: Registry | None = None
         """The session in which the configurations were last read as a whole."""
         self.listener = NodeChangeListener(znodes.CONFIG_CHANGES, self._read, request_tasks)
+
+    async def written(self, change: WrittenChange) -> None:
+        """Apply a change of this broker, after all changes before it. Raises RegistryError."""
+        if not self._apply_written(change):
+            await self.listener.catch_up()
+
+    def _apply_written(self, change: WrittenChange) -> bool:
+        """Apply a change to a topic without reading it, if it is the next one; return whether it was.
+
+        A read that has begun finds it applied: there is no `await` here.
+        """
+        number, (kind, _, name) = _number(change.notification), change.entity.partition("/")
+        if kind != TOPICS or number != self._seen + 1:
+            return False
+        self._handler.topic(name, change.properties)
+        self._seen = number
+        self._created_ms[change.notification] = self._clock.now_ms()
+        return True
 
     # ---- reading
 
@@ -139,7 +166,9 @@ async def read_config(registry: Registry, entity: str) -> dict[str, str]:
     return (await _read(registry, entity))[0]
 
 
-async def change_config(registry: Registry, entity: str, change: Callable[[dict[str, str]], Properties]) -> None:
+async def change_config(
+    registry: Registry, entity: str, change: Callable[[dict[str, str]], Properties]
+) -> WrittenChange:
     """Set the properties that `change` returns for those of an entity, and write a notification for every broker.
 
     If another broker changes the entity at the same time, `change` is called again. Raises RegistryError, and the
@@ -148,10 +177,11 @@ async def change_config(registry: Registry, entity: str, change: Callable[[dict[
     path = znodes.config_path(entity)
     while True:
         known, stat = await _read(registry, entity)
-        data = znodes.encode_config(change(known))
+        properties = change(known)
+        data = znodes.encode_config(properties)
         put: Operation = Create(path, data) if stat is None else Set(path, data, stat.version)
         try:
-            await registry.multi(
+            _, notification = await registry.multi(
                 [put, Create(znodes.CONFIG_CHANGE_PREFIX, znodes.encode_config_change(entity), sequential=True)]
             )
         except (BadVersionError, NodeExistsError, NoNodeError) as error:
@@ -159,7 +189,7 @@ async def change_config(registry: Registry, entity: str, change: Callable[[dict[
                 raise
             await ensure_path(registry, path.rpartition("/")[0])
         else:
-            return
+            return WrittenChange(entity, properties, str(notification).rpartition("/")[2])
 
 
 async def _read(registry: Registry, entity: str) -> tuple[dict[str, str], Stat | None]:

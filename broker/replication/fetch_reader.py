@@ -190,6 +190,7 @@ class FetchReading:
                     if self._follower >= 0:
                         self._ends += replica.log.end_offset
                         self._followed(replica, wanted, data)
+                        urgent = urgent or self._has_new_start(replica, wanted)
                 sizes[replica] = size
             except KafkaError as error:
                 urgent = True
@@ -294,10 +295,20 @@ class FetchReading:
             ends += replica.log.end_offset
         return ends != self._ends
 
+    def _has_new_start(self, replica: Replica, wanted: FetchPartition) -> bool:
+        """Whether the fetch session has not sent the leader's log start offset to the follower yet.
+
+        DeleteRecords waits until the followers have it. Kafka sends it with the next response, up to
+        `replica.fetch.wait.max.ms` later.
+        """
+        return 0 <= wanted.sent_log_start_offset < replica.log.start_offset
+
     def available(self, replica: Replica) -> int | None:
         """The bytes that a read of one replica would return now; None if its response must not wait."""
         for wanted, data, _ in self.results:
             if data.partition_index == replica.partition and wanted.topic == replica.topic:
+                if self._follower >= 0 and self._has_new_start(replica, wanted):
+                    return None
                 try:
                     self._reader.find(wanted, ids=self._ids, leader_only=self._leader_only)
                     return self._read(replica, wanted, PartitionData(), wanted.max_bytes, at_least_one=True)

@@ -254,6 +254,34 @@ async def test_each_notification_is_read_once(harness: Harness) -> None:
     assert set(read.values()) == {1}
 
 
+async def test_a_change_of_this_broker_is_applied_without_reading_it(harness: Harness) -> None:
+    session = CountingReads(await harness.ensemble.connect())
+    await harness.changes.listener.session_begun(session)
+    await harness.change("topics/t", a="1")
+    await eventually_async(lambda: len(harness.notified.topics) == 1)
+    session.reads.clear()
+    harness.changes.listener.session_lost()  # the watch reads nothing any more
+    for number in range(2, 5):
+        written = await change_config(harness.admin, "topics/t", lambda known, number=number: {"a": str(number)})
+        await harness.changes.written(written)
+        assert harness.notified.topics[-1] == ("t", {"a": str(number)})
+    assert not session.reads
+    await harness.changes.listener.session_begun(session)
+    assert not [path for path in session.reads if path.startswith(znodes.CONFIG_CHANGE_PREFIX)]
+
+
+async def test_changes_before_that_of_this_broker_are_applied_first(harness: Harness) -> None:
+    await harness.changes.listener.session_begun(await harness.ensemble.connect())
+    harness.changes.listener.session_lost()  # the broker misses the notifications of others
+    await harness.change("topics/other", a="1")
+    written = await change_config(harness.admin, "topics/t", lambda known: {"b": "2"})
+    await harness.changes.written(written)
+    assert harness.notified.topics == []
+    await harness.changes.listener.session_begun(await harness.ensemble.connect())
+    assert ("t", {"b": "2"}) in harness.notified.topics
+    assert ("other", {"a": "1"}) in harness.notified.topics
+
+
 async def test_changes_between_two_sessions_are_read_again(harness: Harness) -> None:
     first = await harness.ensemble.connect()
     await harness.changes.listener.session_begun(first)

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
+from tests.broker.cluster_in_process import running_cluster
 from tests.broker.wire import Client, batch
 
 NO_LOW_WATERMARK = -1
 
 
-async def delete(client: Client, topic: str, offset: int, *, partition: int = 0, version: int = 2) -> tuple[int, int]:
+async def delete(
+    client: Client, topic: str, offset: int, *, partition: int = 0, version: int = 2, timeout_ms: int = 1000
+) -> tuple[int, int]:
     """Low watermark and error of the response."""
     asked = m.DeleteRecordsRequest.DeleteRecordsPartition(partition_index=partition, offset=offset)
     topics = [m.DeleteRecordsRequest.DeleteRecordsTopic(name=topic, partitions=[asked])]
-    response = await client.ask(m.DeleteRecordsRequest(topics=topics, timeout_ms=1000), version)
+    response = await client.ask(m.DeleteRecordsRequest(topics=topics, timeout_ms=timeout_ms), version)
     answer = response.topics[0].partitions[0]
     return answer.low_watermark, answer.error_code
 
@@ -57,3 +62,19 @@ async def test_invalid_requests_are_refused(client: Client) -> None:
     ):
         assert await delete(client, topic, offset, partition=partition) == (NO_LOW_WATERMARK, error), topic
     assert await delete(client, "both", -1) == (0, ErrorCode.NONE)
+
+
+async def test_followers_receive_a_new_log_start_at_once(tmp_path: Path) -> None:
+    """A waiting fetch of a follower ends with it; by itself it would wait for five minutes."""
+    waits = {
+        "replica_fetch_wait_max_ms": "300000",
+        "replica_socket_timeout_ms": "600000",
+        "replica_lag_time_max_ms": "600000",
+    }
+    async with running_cluster(tmp_path, **waits) as cluster:
+        await cluster.create("t", [1, 2, 3])
+        client = cluster.clients[1]
+        for number in range(3):
+            assert (await client.produce("t", batch(b"a", b"b"), acks=-1)).error_code == ErrorCode.NONE
+            offset = 2 * number + 1
+            assert await delete(client, "t", offset, timeout_ms=60_000) == (offset, ErrorCode.NONE)
