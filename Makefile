@@ -24,9 +24,11 @@ test: .venv/.installed-dev
 	$(BIN)/python -m tests.jvm fetch
 	$(BIN)/python -m tests.clients fetch
 	$(BIN)/python -m tests.lint
-	$(BIN)/python -m pytest -n auto --maxprocesses 8 -m "not slow and not jvm"
+	rm -rf build/coverage
+	$(BIN)/python -m coverage run -m pytest -n auto --maxprocesses 8 -m "not slow and not jvm"
 	$(BIN)/python -m pytest -n 3 --dist loadgroup --no-loadscope-reorder -m "slow or jvm" $(SPARK_TESTS:%=--ignore=%)
 	$(BIN)/python -m pytest -m "slow or jvm" $(SPARK_TESTS)
+	$(BIN)/python -m tests.coverage_table
 
 check: .venv/.installed-dev
 	$(BIN)/python -m tests.lint
