@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 
 import jpype
@@ -38,17 +39,19 @@ SUPER_USERS = "User:root; User:CN=x,O=y"
 TYPES = (ResourceType.TOPIC, ResourceType.GROUP)
 OPERATIONS = [each for each in AclOperation if each > AclOperation.ANY]
 
+# Most rules are about the clients and actions below, so that several rules match one action.
+COMMON = (AclOperation.READ, AclOperation.DESCRIBE, AclOperation.ALTER_CONFIGS, AclOperation.DESCRIBE_CONFIGS)
 patterns = st.builds(
     ResourcePattern,
-    st.sampled_from(TYPES),
-    st.sampled_from(NAMES),
+    st.just(ResourceType.TOPIC) | st.sampled_from(TYPES),
+    st.just("abc") | st.sampled_from(NAMES),
     st.sampled_from((PatternType.LITERAL, PatternType.PREFIXED)),
 )
 entries = st.builds(
     AccessControlEntry,
-    st.sampled_from(PRINCIPALS),
-    st.sampled_from(HOSTS),
-    st.sampled_from(OPERATIONS),
+    st.just("User:alice") | st.sampled_from(PRINCIPALS),
+    st.just("*") | st.sampled_from(HOSTS),
+    st.sampled_from(COMMON) | st.sampled_from(OPERATIONS),
     st.sampled_from((AclPermissionType.ALLOW, AclPermissionType.ALLOW, AclPermissionType.DENY)),
 )
 bindings = st.builds(AclBinding, patterns, entries)
@@ -109,7 +112,7 @@ def _authorizer(acls: list[AclBinding], *, everyone: bool = False) -> AclAuthori
 
 @pytest.mark.jvm
 @settings(max_examples=100)
-@given(acls=st.lists(bindings, max_size=12), everyone=st.booleans(), again=st.lists(filters, max_size=3))
+@given(acls=st.lists(bindings, max_size=9), everyone=st.booleans(), again=st.lists(filters, max_size=3))
 def test_decisions_are_those_of_kafka(
     kafka_authorizers: dict[bool, KafkaAuthorizer],
     acls: list[AclBinding],
@@ -135,6 +138,60 @@ def test_decisions_are_those_of_kafka(
         for pattern, remaining in deletion.remaining.items():
             ours.update(pattern, remaining)
         assert [set(each) for each in deletion.deleted] == kafka.delete(again)
+
+
+@pytest.mark.jvm
+@pytest.mark.parametrize("permission", [AclPermissionType.ALLOW, AclPermissionType.DENY])
+@pytest.mark.parametrize("granted", OPERATIONS)
+def test_operations_imply_what_they_imply_in_kafka(
+    kafka_authorizers: dict[bool, KafkaAuthorizer], granted: AclOperation, permission: AclPermissionType
+) -> None:
+    """Each operation for each other one; a DENY stands beside an ALLOW of all operations."""
+    pattern = ResourcePattern(ResourceType.TOPIC, "t", PatternType.LITERAL)
+    acls = [AclBinding(pattern, AccessControlEntry("User:alice", "*", granted, permission))]
+    if permission == AclPermissionType.DENY:
+        everything = AccessControlEntry("User:alice", "*", AclOperation.ALL, AclPermissionType.ALLOW)
+        acls.append(AclBinding(pattern, everything))
+    kafka, ours = kafka_authorizers[False], _authorizer(acls)
+    kafka.delete([EVERYTHING])
+    kafka.create(acls)
+    actions = [(operation, ResourceType.TOPIC, "t") for operation in OPERATIONS]
+    alice, host = client = KafkaPrincipal("User", "alice"), "10.0.0.1"
+    assert [ours.authorize(alice, host, *action) for action in actions] == kafka.authorize(client, actions)
+
+
+KINDS = [
+    (ResourcePattern(ResourceType.TOPIC, name, pattern_type), permission)
+    for name, pattern_type in (
+        ("*", PatternType.LITERAL),
+        ("ab", PatternType.LITERAL),
+        ("a", PatternType.PREFIXED),
+        ("abc", PatternType.PREFIXED),
+    )
+    for permission in (AclPermissionType.ALLOW, AclPermissionType.DENY)
+]
+
+
+@pytest.mark.jvm
+@pytest.mark.parametrize("everyone", [False, True])
+def test_pairs_of_acls_mean_what_they_mean_in_kafka(
+    kafka_authorizers: dict[bool, KafkaAuthorizer], everyone: bool
+) -> None:
+    """Literal, wildcard and prefixed names, allowed and denied, each with each: for a name, and for any name."""
+    kafka = kafka_authorizers[everyone]
+    client = KafkaPrincipal("User", "alice"), "10.0.0.1"
+    actions = [(AclOperation.READ, ResourceType.TOPIC, name) for name in ("ab", "abc", "abcd", "a", "b")]
+    for pair in itertools.combinations_with_replacement(KINDS, 2):
+        acls = [
+            AclBinding(pattern, AccessControlEntry("User:alice", "*", AclOperation.READ, permission))
+            for pattern, permission in pair
+        ]
+        ours = _authorizer(acls, everyone=everyone)
+        kafka.delete([EVERYTHING])
+        kafka.create(acls)
+        assert [ours.authorize(*client, *action) for action in actions] == kafka.authorize(client, actions), pair
+        by_type = ours.authorize_by_resource_type(*client, AclOperation.READ, ResourceType.TOPIC)
+        assert by_type == kafka.authorize_by_resource_type(client, AclOperation.READ, ResourceType.TOPIC), pair
 
 
 @pytest.mark.jvm
