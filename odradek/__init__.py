@@ -5,6 +5,13 @@ The command line is `odradek` (or `python -m odradek`); `odradek.pytest_plugin` 
 
 from __future__ import annotations
 
-from importlib.metadata import version
+__version__: str
 
-__version__ = version("odradek")
+
+def __getattr__(name: str) -> str:
+    """The version, from the metadata of the package when it is asked for: plugins import this module in every run."""
+    if name != "__version__":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib.metadata import version
+
+    return version("odradek")

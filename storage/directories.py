@@ -26,6 +26,7 @@ from odradek.storage.descriptors import NoDescriptor, is_exhausted
 from odradek.storage.directory import Directory, DirectoryRequest
 from odradek.storage.disk import Disk
 from odradek.storage.log import Log
+from odradek.storage.offset_checkpoints import starts_within_segment
 from odradek.storage.parallel_recovery import recover_in_parallel
 from odradek.storage.worker import available_cores
 
@@ -80,7 +81,7 @@ class Directories:
             reason = f"writing the leader epochs in {new.directory}: {error}"
             destination.fail(reason)
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, reason) from error
-        if new.starts_within_segment:
+        if starts_within_segment(new):
             destination.checkpoints.write_start_offsets()
         if new.cleaned_to >= 0:
             destination.checkpoints.write_cleaner_offsets()

@@ -67,7 +67,6 @@ class Log(LogFailures):
         "last_flush_ms",
         "producers",
         "recovery_point",
-        "search",
         "start_offset",
         "topic_id",
     )
@@ -93,11 +92,15 @@ class Log(LogFailures):
         self.compaction_checkpoint = loaded.compaction
         self._jitter_ms: Callable[[LogConfig], int] = request.jitter_ms
         self._segments = Segments(loaded.segments)
-        self.search = LogSearch(self._segments, self._disk)
         self.deletions = DelayedDeletions(folder)
         self.deletions.add(loaded.leftovers, request.now_ms)
         self._on_cut = request.on_cut
         self._touched = not request.clean
+
+    @property
+    def search(self) -> LogSearch:
+        """The searches of this log, for one call: an attribute would be a cycle of references."""
+        return LogSearch(self._segments, self._disk)
 
     @classmethod
     def open(cls, folder: Folder, name: TopicPartition, topic_id: bytes, request: LoadRequest) -> Log:
@@ -116,11 +119,6 @@ class Log(LogFailures):
     def size(self) -> int:
         """Bytes of all segments, without their indexes."""
         return self._segments.size
-
-    @property
-    def starts_within_segment(self) -> bool:
-        """Whether the first segment begins below `start_offset`, so that only a checkpoint can store the start."""
-        return self.start_offset > self._segments.first_offset
 
     @property
     def active_base_offset(self) -> int:

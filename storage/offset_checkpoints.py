@@ -87,7 +87,7 @@ class OffsetCheckpoints:
 
     def write_start_offsets(self) -> None:
         """Write the start offsets of logs that begin within a segment. Raises KafkaError."""
-        self.write(START_OFFSETS, {name: log.start_offset for name, log in self._logs() if log.starts_within_segment})
+        self.write(START_OFFSETS, {name: log.start_offset for name, log in self._logs() if starts_within_segment(log)})
 
     def write_cleaner_offsets(self) -> None:
         """Write the offsets up to which logs have been compacted. Raises KafkaError."""
@@ -109,3 +109,8 @@ class OffsetCheckpoints:
             self.write_start_offsets()
         if any(self.offsets(CLEANER_OFFSETS).get(name, -1) > log.cleaned_to for name, log in logs):
             self.write_cleaner_offsets()
+
+
+def starts_within_segment(log: Log) -> bool:
+    """Whether the first segment begins below the start of the log, so that only a checkpoint can store the start."""
+    return log.start_offset > log.segments[0].base_offset

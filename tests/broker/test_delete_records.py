@@ -9,6 +9,7 @@ import pytest
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
 from tests.broker.cluster_in_process import running_cluster
+from tests.broker.pair import running_pair
 from tests.broker.wire import Client, batch
 
 NO_LOW_WATERMARK = -1
@@ -78,3 +79,15 @@ async def test_followers_receive_a_new_log_start_at_once(tmp_path: Path) -> None
             assert (await client.produce("t", batch(b"a", b"b"), acks=-1)).error_code == ErrorCode.NONE
             offset = 2 * number + 1
             assert await delete(client, "t", offset, timeout_ms=60_000) == (offset, ErrorCode.NONE)
+
+
+async def test_a_live_follower_that_does_not_fetch_lets_the_request_time_out(tmp_path: Path) -> None:
+    """The leader has moved its own start, and returns the lowest one."""
+    async with running_pair(tmp_path) as pair:
+        await pair.create("t", [1, 2])
+        client = pair.clients[1]
+        assert (await client.produce("t", batch(b"a", b"b", b"c"), acks=-1)).error_code == ErrorCode.NONE
+        assert await delete(client, "t", 2, timeout_ms=30_000) == (2, ErrorCode.NONE)
+        pair.dialing[2].silence()
+        assert await delete(client, "t", 3, timeout_ms=100) == (2, ErrorCode.REQUEST_TIMED_OUT)
+        assert await earliest(client, "t") == 3

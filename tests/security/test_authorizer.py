@@ -189,7 +189,9 @@ def test_pairs_of_acls_mean_what_they_mean_in_kafka(
         ours = _authorizer(acls, everyone=everyone)
         kafka.delete([EVERYTHING])
         kafka.create(acls)
-        assert [ours.authorize(*client, *action) for action in actions] == kafka.authorize(client, actions), pair
+        assert [ours.authorize(*client, operation, kind, name) for operation, kind, name in actions] == kafka.authorize(
+            client, actions
+        ), pair
         by_type = ours.authorize_by_resource_type(*client, AclOperation.READ, ResourceType.TOPIC)
         assert by_type == kafka.authorize_by_resource_type(client, AclOperation.READ, ResourceType.TOPIC), pair
 
