@@ -20,7 +20,7 @@ from tests.security.tokens import SigningKey, encode, key_set, signing_key
 
 NOW = int(time.time())
 KINDS = {"RSA2048": "rsa", "P-256": "p256", "P-384": "p384", "P-521": "p521"}
-GOOD = {"sub": "alice", "iss": "issuer", "aud": "kafka", "iat": NOW - 100, "exp": NOW + 3_000, "scope": "a"}
+GOOD = {"sub": "alice", "iss": "issuer", "aud": "kafka", "iat": NOW - 60_000, "exp": NOW + 3_000, "scope": "a"}
 EXPECTED = ExpectedClaims(frozenset({"kafka", "other"}), "issuer")
 
 
@@ -66,13 +66,14 @@ def _compare(ours: OAuthBearerToken | None, theirs: Outcome) -> None:
 
 
 MISSING = object()
+# Kafka reads the clock itself, so times are far from their limits.
 CLAIMS: dict[str, list[Any]] = {
     "sub": ["alice", " bob\t", "", " ", 7, None, MISSING],
     "iss": ["issuer", "other", 7, None, MISSING],
     "aud": ["kafka", ["x", "kafka"], ["x"], "x", [], 7, ["kafka", 7], None, MISSING],
     "iat": [NOW - 100, NOW - 100.5, "x", True, -1, None, MISSING],
-    "exp": [NOW + 3_000, NOW + 3_000.7, NOW - 200, NOW - 10, "x", False, MISSING],
-    "nbf": [MISSING, NOW - 200, NOW + 10, NOW + 200, NOW + 5_000, "x"],
+    "exp": [NOW + 3_000, NOW + 3_000.7, NOW - 2_000, NOW - 50_000, "x", False, MISSING],
+    "nbf": [MISSING, NOW - 200, NOW + 2_000, NOW + 50_000, "x"],
     "scope": ["a", "a b", ["a", "b"], ["a", "a"], ["a", " "], "", {}, 7, None, MISSING],
     "jti": [MISSING, "id", 7],
 }
@@ -91,7 +92,9 @@ def _claims(draw: st.DrawFn) -> dict[str, Any]:
 @settings(max_examples=400)
 @given(
     _claims(),
-    st.sampled_from((EXPECTED, ExpectedClaims(), ExpectedClaims(issuer="issuer"), EXPECTED._replace(clock_skew_s=0))),
+    st.sampled_from(
+        (EXPECTED, ExpectedClaims(), ExpectedClaims(issuer="issuer"), EXPECTED._replace(clock_skew_s=10_000))
+    ),
 )
 def test_claims_are_judged_as_kafka_judges_them(
     classes: KafkaClasses, claims: dict[str, Any], expected: ExpectedClaims
@@ -154,7 +157,7 @@ def _token(header: Mapping[str, Any] | None = None, claims: Mapping[str, Any] | 
 
 def test_a_valid_token_is_accepted() -> None:
     found = _ours(EXPECTED, key_set(*_keys().values())).validate(_token(), NOW)
-    assert found == ("alice", (NOW + 3_000) * 1000, (NOW - 100) * 1000, {"a"})
+    assert found == ("alice", (NOW + 3_000) * 1000, (NOW - 60_000) * 1000, {"a"})
 
 
 @pytest.mark.parametrize(
