@@ -85,9 +85,10 @@ QUANTIFIERS = ("", "", "", "", "*", "+", "?", "*?", "+?", "{1,2}", "{2}", "{1,}"
 
 @st.composite
 def _patterns(draw: st.DrawFn) -> str:
-    body = "".join(
-        draw(st.sampled_from(ATOMS)) + draw(st.sampled_from(QUANTIFIERS)) for _ in range(draw(st.integers(0, 4)))
-    )
+    """Patterns without a quantifier on a quantifier: Java and Python alike need exponential time for those."""
+    body = ""
+    for atom in draw(st.lists(st.sampled_from(ATOMS), max_size=4)):
+        body += atom if "*" in atom else atom + draw(st.sampled_from(QUANTIFIERS))
     prefix = draw(st.sampled_from(("", "", "^", "(?i)", "^.*")))
     return prefix + body + draw(st.sampled_from(("", "", "$", ".*$", ".*")))
 
