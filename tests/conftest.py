@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
+from pytest_asyncio import is_async_test
 
 from tests import searches
 from tests.jvm.kafka import Kafka, running_kafka
 from tests.scheduling import arrange
+from tests.support.connections import closing_connections
 
 searches.load()
 
@@ -34,6 +36,20 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 100)
+
+
+@pytest.fixture
+async def closed_connections() -> AsyncIterator[None]:
+    """Closes the connections that the test leaves open."""
+    async with closing_connections():
+        yield
+
+
+@pytest.fixture(autouse=True)
+def closed_connections_of_asynchronous_tests(request: pytest.FixtureRequest) -> None:
+    """`closed_connections` for each test that has a loop; the others would start one for it alone."""
+    if is_async_test(request.node):
+        request.getfixturevalue("closed_connections")
 
 
 @pytest.fixture(scope="session")

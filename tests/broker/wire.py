@@ -15,6 +15,7 @@ from odradek.protocol import messages as m
 from odradek.protocol.batch import Record, build
 from odradek.protocol.framing import frame, request_header
 from odradek.storage.disk import Disk
+from tests.support.connections import open_connection
 
 DEADLINE_S = 20
 
@@ -30,7 +31,7 @@ class Client:
 
     @classmethod
     async def connect(cls, port: int) -> Client:
-        return cls(*await asyncio.open_connection("127.0.0.1", port, limit=1 << 27))
+        return cls(*await open_connection("127.0.0.1", port, limit=1 << 27))
 
     async def send(self, request: Any, version: int, *, client_id: str | None = "test") -> None:
         """Send a request and do not wait for its response."""

@@ -18,6 +18,7 @@ from odradek.protocol import memory_pool
 from odradek.protocol.in_flight import Exchange
 from odradek.protocol.listening import Limits, Listener
 from odradek.protocol.net import Connection
+from tests.support.connections import open_connection
 
 Handler = Callable[[Connection, memoryview], None]
 
@@ -65,7 +66,7 @@ class Server:
         assert self.listener.held_bytes == 0
 
     async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        return await asyncio.open_connection("127.0.0.1", self.port, limit=1 << 26)
+        return await open_connection("127.0.0.1", self.port, limit=1 << 26)
 
 
 @pytest.fixture

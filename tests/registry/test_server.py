@@ -510,6 +510,7 @@ async def _fuzz(streams: list[list[bytes]], tail: bytes) -> None:
         await client.rest()
         client.cut()
         assert (await witness.ask(w.PING, xid=w.PING_XID)).error == 0
+    witness.cut()
     await served.close()
     Served(served.disk).ensemble.look()  # and the journal can still be read
     assert failures == []

@@ -9,6 +9,8 @@ import asyncio
 import struct
 from typing import NamedTuple
 
+from tests.support.connections import open_connection
+
 CREATE, DELETE, EXISTS, GET_DATA, SET_DATA, GET_ACL, SET_ACL, GET_CHILDREN, SYNC = range(1, 10)
 PING, GET_CHILDREN_2, CHECK, MULTI, CREATE_2 = 11, 12, 13, 14, 15
 CREATE_CONTAINER, CREATE_TTL, AUTH, SET_WATCHES, SET_WATCHES_2, CLOSE = 19, 21, 100, 101, 105, -11
@@ -101,7 +103,7 @@ class WireClient:
     async def open(cls, connect: str) -> WireClient:
         """A connection to host:port that has sent nothing yet."""
         host, _, port = connect.rpartition(":")
-        return cls(*await asyncio.open_connection(host, int(port)))
+        return cls(*await open_connection(host, int(port)))
 
     @classmethod
     async def begin(cls, connect: str, timeout_ms: int = 10_000) -> WireClient:
