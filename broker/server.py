@@ -25,7 +25,7 @@ from odradek.broker.metadata.broker_registration import Registration
 from odradek.broker.metadata.cache import BrokerMetadata, MetadataCache
 from odradek.broker.metadata.registry_session import RegistrySession
 from odradek.broker.metrics.broker_metrics import ApiMetrics
-from odradek.broker.metrics.exposition.snapshot import look
+from odradek.broker.metrics.exposition.snapshot import take_snapshot
 from odradek.broker.network.addresses import Addresses
 from odradek.broker.network.dispatcher import Dispatcher
 from odradek.broker.replication.partition import Replicas
@@ -204,4 +204,4 @@ def _serve_metrics(broker: Broker, address: tuple[str, int] | None) -> Callable[
         return lambda: None
     from odradek.broker.metrics.exposition.page import serve_metrics  # imported late: most starts need no HTTP server
 
-    return serve_metrics(*address, partial(look, broker.running.sources), asyncio.get_running_loop())
+    return serve_metrics(*address, partial(take_snapshot, broker.running.sources), asyncio.get_running_loop())

@@ -65,7 +65,7 @@ def up(brokers: int, data: Path, host: str, port: int, registry_port: int, prope
     if port and port + brokers - 1 > 65535:
         raise click.BadParameter(f"{brokers} brokers from port {port} on go beyond 65535", param_hint="--port")
     log_to_stderr("info", "text")
-    plan = cluster_up.Plan(
+    plan = cluster_up.ClusterPlan(
         brokers,
         data.absolute(),
         host,

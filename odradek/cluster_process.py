@@ -423,4 +423,4 @@ def _copies(brokers: int) -> dict[str, str]:
 
 
 def _controller(data: bytes | None) -> int:
-    return znodes.Controller.decode(data).broker_id
+    return znodes.ControllerZNode.decode(data).broker_id

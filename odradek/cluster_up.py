@@ -42,7 +42,7 @@ class UpError(Exception):
     """The cluster cannot be started; the message contains the reason."""
 
 
-class Plan(NamedTuple):
+class ClusterPlan(NamedTuple):
     """The cluster to start."""
 
     brokers: int
@@ -133,7 +133,7 @@ class _Child:
         return f"; {self._log}{' ends:' if lines else ''}{shown}"
 
 
-def run(plan: Plan, say: Say) -> None:
+def run(plan: ClusterPlan, say: Say) -> None:
     """Start the cluster, report progress through `say`, and keep it running until SIGTERM or SIGINT.
 
     Raises UpError, OSError, and the errors of the registry's journal.
@@ -147,7 +147,7 @@ def run(plan: Plan, say: Say) -> None:
 class _Cluster:
     """The registry in this process, and the brokers as children."""
 
-    def __init__(self, plan: Plan, say: Say) -> None:
+    def __init__(self, plan: ClusterPlan, say: Say) -> None:
         self._plan = plan
         self._say = say
         self._children: dict[int, _Child] = {}
@@ -322,7 +322,7 @@ async def _controller(served: Served) -> int:
         session = await served.ensemble.connect()
         try:
             data, _ = await session.get(znodes.CONTROLLER)
-            return znodes.Controller.decode(data).broker_id
+            return znodes.ControllerZNode.decode(data).broker_id
         finally:
             await session.close()
     except (RegistryError, znodes.ZnodeError):

@@ -45,7 +45,7 @@ def plain_text(record: Record) -> KeyAndValue:
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class DumpLogOptions:
     """What to print. Sizes are in bytes."""
 
     deep: bool = False
@@ -93,7 +93,7 @@ class _Complaints:
             yield from (f"  {first} is followed by {second}" for first, second in reversed(pairs))
 
 
-def dump(paths: list[str], options: Options, out: TextIO, complaints_to: TextIO) -> None:
+def dump(paths: list[str], options: DumpLogOptions, out: TextIO, complaints_to: TextIO) -> None:
     """Print the files one after the other. Raises DumpError, OSError."""
     complaints = _Complaints()
     for path in paths:
@@ -116,7 +116,7 @@ def dump(paths: list[str], options: Options, out: TextIO, complaints_to: TextIO)
 # -- logs --------------------------------------------------------------------------------------------------------------
 
 
-def _log_lines(path: str, options: Options, complaints: _Complaints) -> Iterator[str]:
+def _log_lines(path: str, options: DumpLogOptions, complaints: _Complaints) -> Iterator[str]:
     yield f"Log starting offset: {base_offset_of(path)}"
     with ReadFile(path) as file:
         size, position, previous = min(file.size, options.max_bytes), 0, -1
@@ -149,7 +149,7 @@ def batch_line(batch: Batch) -> str:
     )
 
 
-def _record_line(batch: Batch, record: Record, options: Options) -> str:
+def _record_line(batch: Batch, record: Record, options: DumpLogOptions) -> str:
     parts = []
     if options.metadata:
         parts.append(_record_metadata(batch.header, record))
@@ -218,7 +218,7 @@ def _offset_entries(path: str) -> list[tuple[int, int]]:
     return entries
 
 
-def _index_lines(path: str, options: Options, complaints: _Complaints) -> Iterator[str]:
+def _index_lines(path: str, options: DumpLogOptions, complaints: _Complaints) -> Iterator[str]:
     entries = _offset_entries(path)
     if not entries:
         yield f"{path} is empty."
@@ -253,7 +253,7 @@ def _check_size(path: str, size: int, entry: int) -> None:
         raise DumpError(f"{path}: {size} bytes, where a multiple of {entry} is right")
 
 
-def _time_index_lines(path: str, options: Options, complaints: _Complaints) -> Iterator[str]:
+def _time_index_lines(path: str, options: DumpLogOptions, complaints: _Complaints) -> Iterator[str]:
     data, base = read_whole(path), base_offset_of(path) or 0
     if options.sanity_only:
         _check_time_index(path, data, base)
@@ -299,7 +299,7 @@ def _check_time_index(path: str, data: bytes, base: int) -> None:
 # -- beside the log ----------------------------------------------------------------------------------------------------
 
 
-def _snapshot_lines(path: str, options: Options, complaints: _Complaints) -> Iterator[str]:
+def _snapshot_lines(path: str, options: DumpLogOptions, complaints: _Complaints) -> Iterator[str]:
     for producer in decode_snapshot(read_whole(path)):
         start = producer.transaction_start
         line = (
@@ -317,7 +317,7 @@ def _snapshot_lines(path: str, options: Options, complaints: _Complaints) -> Ite
         yield line
 
 
-def _transaction_index_lines(path: str, options: Options, complaints: _Complaints) -> Iterator[str]:
+def _transaction_index_lines(path: str, options: DumpLogOptions, complaints: _Complaints) -> Iterator[str]:
     data = read_whole(path)
     _check_size(path, len(data), _TRANSACTION_ENTRY.size)
     for version, producer_id, first, last, stable in _TRANSACTION_ENTRY.iter_unpack(data):
@@ -329,7 +329,7 @@ def _transaction_index_lines(path: str, options: Options, complaints: _Complaint
         )
 
 
-_PRINTERS: Final[dict[str, Callable[[str, Options, _Complaints], Iterator[str]]]] = {
+_PRINTERS: Final[dict[str, Callable[[str, DumpLogOptions, _Complaints], Iterator[str]]]] = {
     ".log": _log_lines,
     ".index": _index_lines,
     ".timeindex": _time_index_lines,

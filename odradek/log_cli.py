@@ -49,7 +49,7 @@ def _dump(paths: list[str], asked: dict[str, object]) -> bool:
     contents = bool(asked["print_data_log"]) or decode is not dump_log.plain_text
     max_size, max_bytes = asked["max_message_size"], asked["max_bytes"]
     assert isinstance(max_size, int)
-    options = dump_log.Options(
+    options = dump_log.DumpLogOptions(
         deep=bool(asked["deep_iteration"]) or contents,
         contents=contents,
         metadata=not asked["skip_record_metadata"],

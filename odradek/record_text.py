@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ProtocolError
-from odradek.protocol.grammar import Field, Message, StructSpec, parse
+from odradek.protocol.grammar import Field, MessageSpec, StructSpec, parse
 from odradek.protocol.java_hash import signed, string_hash
 from odradek.protocol.records import Record
 from odradek.protocol.topic_partition import TopicPartition
@@ -119,12 +119,12 @@ def _decoded(name: str, data: bytes, version: int) -> dict[str, Any]:
 
 
 @cache
-def _definition(name: str) -> Message:
+def _definition(name: str) -> MessageSpec:
     path = m.texts()[name]
     return parse(path.read_text(encoding="utf-8"), path.name)[name]
 
 
-def _fields(definition: Message, struct_of: StructSpec, value: Any, version: int) -> dict[str, Any]:
+def _fields(definition: MessageSpec, struct_of: StructSpec, value: Any, version: int) -> dict[str, Any]:
     fields = {}
     for field in struct_of.fields:
         content = getattr(value, field.attribute)
@@ -143,7 +143,7 @@ def _is_default(field: Field, content: Any) -> bool:
     return not field.default_is_null and content == type(content)()
 
 
-def _shown(definition: Message, field: Field, content: Any, version: int) -> Any:
+def _shown(definition: MessageSpec, field: Field, content: Any, version: int) -> Any:
     if isinstance(content, list):
         return [_shown(definition, field, item, version) for item in content]
     if content is None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from odradek.streams.reset import Position
+    from odradek.streams.reset import ResetTarget
 
 _HOW = ("to_offset", "to_datetime", "by_duration", "to_earliest", "to_latest", "from_file", "shift_by")
 
@@ -96,30 +96,30 @@ def _names(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
-def _position(how: dict[str, object]) -> Position:
-    from odradek.streams.reset import Position, before_ms, moment_ms, read_plan
+def _position(how: dict[str, object]) -> ResetTarget:
+    from odradek.streams.reset import ResetTarget, before_ms, moment_ms, read_plan
 
     given = [name for name in _HOW if how[name] is not None and how[name] is not False]
     if len(given) > 1:
         raise click.UsageError(f"--{given[0].replace('_', '-')} cannot be used with --{given[1].replace('_', '-')}")
     if not given:
-        return Position()
+        return ResetTarget()
     value = how[given[0]]
     try:
         match given[0], value:
             case "to_offset", int(offset):
-                return Position("offset", offset)
+                return ResetTarget("offset", offset)
             case "shift_by", int(count):
-                return Position("shift", count)
+                return ResetTarget("shift", count)
             case "to_datetime", str(text):
-                return Position("time", moment_ms(text))
+                return ResetTarget("time", moment_ms(text))
             case "by_duration", str(text):
-                return Position("time", before_ms(text))
+                return ResetTarget("time", before_ms(text))
             case "from_file", Path() as path:
-                return Position("plan", plan=read_plan(path))
+                return ResetTarget("plan", plan=read_plan(path))
     except (ValueError, OSError) as error:
         raise click.UsageError(f"--{given[0].replace('_', '-')}: {error}") from error
-    return Position("latest" if given[0] == "to_latest" else "earliest")
+    return ResetTarget("latest" if given[0] == "to_latest" else "earliest")
 
 
 def _properties(path: Path | None) -> dict[str, str]:

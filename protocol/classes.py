@@ -19,7 +19,7 @@ from odradek.protocol.encoded import EncodedArray, EncodedElement
 from odradek.protocol.encoding import Encoder, encoder
 from odradek.protocol.errors import ProtocolError
 from odradek.protocol.grammar import NEVER, Field, StructSpec
-from odradek.protocol.grammar import Message as Definition
+from odradek.protocol.grammar import MessageSpec as Definition
 from odradek.protocol.primitives import Bytes
 
 C = TypeVar("C")

@@ -16,7 +16,7 @@ import struct
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
-from odradek.protocol.grammar import NUMBERS, Field, Message, StructSpec
+from odradek.protocol.grammar import NUMBERS, Field, MessageSpec, StructSpec
 
 Namespace = dict[str, Any]
 
@@ -72,7 +72,7 @@ def compile_function(text: str, function: str, filename: str, namespace: Namespa
 class Shape:
     """The layout of a message in one version."""
 
-    def __init__(self, message: Message, version: int) -> None:
+    def __init__(self, message: MessageSpec, version: int) -> None:
         self.message = message
         self.version = version
         self.flexible = version in message.flexible

@@ -21,7 +21,7 @@ from typing import Any
 
 from odradek.protocol.compile import FunctionSource, Namespace, Shape, Spot, literal, struct_of
 from odradek.protocol.errors import ProtocolError
-from odradek.protocol.grammar import NUMBERS, Field, Message, StructSpec
+from odradek.protocol.grammar import NUMBERS, Field, MessageSpec, StructSpec
 from odradek.protocol.primitives import (
     MAX_STRING,
     Bytes,
@@ -37,7 +37,7 @@ Decoder = Callable[[Bytes, int], tuple[Any, int]]
 """Reads one object at a position; returns it and the position after it. Raises ProtocolError."""
 
 
-def decoder(message: Message, version: int, classes: Mapping[str, type]) -> Decoder:
+def decoder(message: MessageSpec, version: int, classes: Mapping[str, type]) -> Decoder:
     """Compile the decoder of `message` in `version`; `classes` are those of the message and its structures."""
     return _DecoderWriter(Shape(message, version), classes).compile()
 

@@ -19,14 +19,14 @@ from typing import Any
 
 from odradek.protocol.compile import FunctionSource, Namespace, Shape, Spot, literal, struct_of
 from odradek.protocol.encoded import EncodedArray
-from odradek.protocol.grammar import NUMBERS, Field, Message, StructSpec
+from odradek.protocol.grammar import NUMBERS, Field, MessageSpec, StructSpec
 from odradek.protocol.primitives import BYTE, MAX_STRING, uvarint, write_tags
 
 Encoder = Callable[[Any, bytearray], list[Sized]]
 """Appends an object to a buffer and returns the parts of the whole, that buffer first. Raises ValueError."""
 
 
-def encoder(message: Message, struct_: StructSpec, version: int, classes: Mapping[str, type]) -> Encoder:
+def encoder(message: MessageSpec, struct_: StructSpec, version: int, classes: Mapping[str, type]) -> Encoder:
     """Compile the encoder of `struct_`, the root of `message` or a structure inside it, in `version`.
 
     `classes` are those of the message and its structures.

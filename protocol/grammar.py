@@ -142,7 +142,7 @@ class StructSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class MessageSpec:
     """A message with the structures inside it, keyed by name. `key` is the API key, None for records and headers."""
 
     kind: Kind
@@ -175,9 +175,9 @@ FIELD: Final = re.compile(
 MARK: Final = re.compile(r"ignorable|inflexible|preencoded|tag +(?P<tag>\d+)|= *(?P<default>\S+)")
 
 
-def parse(text: str, source: str = "<definition>") -> dict[str, Message]:
+def parse(text: str, source: str = "<definition>") -> dict[str, MessageSpec]:
     """Read a definition text into its messages, keyed by name. Raises DefinitionError, which names `source`."""
-    messages: dict[str, Message] = {}
+    messages: dict[str, MessageSpec] = {}
     block: _Block | None = None
     for number, raw in enumerate(text.splitlines(), 1):
         line = raw.partition("#")[0].rstrip()
@@ -241,14 +241,14 @@ class _Block:
             # Where the type is declared elsewhere, no line comes below this one and the entry stays unused.
             self._open.append(self._structs.get(declared.type) or self._new(declared.type))
 
-    def message(self) -> Message:
+    def message(self) -> MessageSpec:
         """The message, once all its lines are read."""
         for struct in self._structs.values():
             if not struct.fields and struct.name != self.name:
                 raise ValueError(f"{self.name}: structure {struct.name} has no fields")
         structs = {opened.name: StructSpec(opened.name, tuple(opened.fields)) for opened in self._structs.values()}
         kind: Kind = self._heading["kind"]  # type: ignore[assignment]  # the pattern admits nothing else
-        return Message(
+        return MessageSpec(
             kind=kind,
             root=structs.pop(self.name),
             key=int(self._heading["key"]) if self._heading["key"] else None,

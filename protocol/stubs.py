@@ -12,7 +12,7 @@ from typing import Final
 
 from odradek.protocol import messages
 from odradek.protocol.compile import literal
-from odradek.protocol.grammar import Field, Message, StructSpec, parse
+from odradek.protocol.grammar import Field, MessageSpec, StructSpec, parse
 
 STUB: Final = Path(messages.__file__).with_suffix(".pyi")
 
@@ -62,7 +62,7 @@ def stub() -> str:
     return "\n".join(lines) + "\n"
 
 
-def _message(message: Message) -> Iterator[str]:
+def _message(message: MessageSpec) -> Iterator[str]:
     yield f"class {message.name}(BaseMessage):"
     if message.key is not None:
         yield "    API_KEY: ClassVar[int]"
@@ -75,7 +75,7 @@ def _message(message: Message) -> Iterator[str]:
     yield ""
 
 
-def _body(message: Message, struct: StructSpec) -> Iterator[str]:
+def _body(message: MessageSpec, struct: StructSpec) -> Iterator[str]:
     for field in struct.fields:
         if field.type == "records":  # read as a view, written from anything that has a length
             yield "    @property"
@@ -96,7 +96,7 @@ def _body(message: Message, struct: StructSpec) -> Iterator[str]:
     yield "    ) -> None: ..."
 
 
-def _type(message: Message, field: Field) -> str:
+def _type(message: MessageSpec, field: Field) -> str:
     name = f"{message.name}.{field.type}" if field.is_struct else PYTHON_TYPES.get(field.type, "int")
     if field.is_array:
         name = f"list[{name}]"

@@ -48,7 +48,7 @@ _PLAN: Final = "replay.json"
 
 
 @dataclass(slots=True)
-class Plan:
+class ReplayPlan:
     """The range of the replay and its progress; kept in the checkpoint."""
 
     start: Offsets
@@ -111,7 +111,7 @@ def command(options: Options, to: str, to_bootstrap: str | None, archive: str | 
         for start, end in plan.slices():
             began = time.monotonic()
             _write(transform(source.read(start, end), to), settings)
-            source.done(Plan(end, plan.end, plan.step))
+            source.done(ReplayPlan(end, plan.end, plan.step))
             print(_line(start, end, plan.end, time.monotonic() - began), file=sys.stderr, flush=True)
     return DONE
 
@@ -131,7 +131,7 @@ def _distance(start: Offsets, end: Offsets) -> int:
     return sum(end[topic][n] - offset for topic, places in start.items() for n, offset in places.items())
 
 
-def _check_target(spark: SparkSession, options: Options, to: str, bootstrap: str | None, plan: Plan) -> None:
+def _check_target(spark: SparkSession, options: Options, to: str, bootstrap: str | None, plan: ReplayPlan) -> None:
     with KafkaAdmin(spark, {**options.client, **({"bootstrap.servers": bootstrap} if bootstrap else {})}) as admin:
         target = admin.topics([to])[to]
     needed = 1 + max((n for places in plan.end.values() for n in places), default=-1)
@@ -149,7 +149,7 @@ class _Source:
         self._records = read_archive(spark, archive).drop("date") if archive is not None else None
         self._note = local_path(options.checkpoint) / _PLAN
 
-    def plan(self) -> Plan:
+    def plan(self) -> ReplayPlan:
         """The remaining work: that of the checkpoint or, where it is new, the range of the options."""
         with KafkaAdmin(self._spark, self._options.client, self._options.isolation) as admin:
             if self._archive is None:
@@ -163,10 +163,10 @@ class _Source:
             if self._note.exists():
                 found: dict[str, Any] = json.loads(self._note.read_text())
                 start, end = (parse_offsets(json.dumps(found[name])) for name in ("start", "end"))
-                return Plan(start, end, int(found["step"]))
+                return ReplayPlan(start, end, int(found["step"]))
             start, end = ranges(admin, self._options) if self._records is None else self._archived(self._records)
         places = max(1, sum(map(len, start.values())))
-        plan = Plan(start, end, max(1, (self._options.batch_records or 1) // places))
+        plan = ReplayPlan(start, end, max(1, (self._options.batch_records or 1) // places))
         self._keep(plan)
         return plan
 
@@ -183,14 +183,14 @@ class _Source:
         ]
         return self._records.where(reduce(lambda left, right: left | right, wanted)).repartition("topic", "partition")
 
-    def done(self, left: Plan) -> None:
+    def done(self, left: ReplayPlan) -> None:
         """Stores the progress of the replay, and commits it to the group where the source is a topic."""
         self._keep(left)
         if self._archive is None:
             with KafkaAdmin(self._spark, self._options.client) as admin:
                 admin.commit(self._options.group, left.start)
 
-    def _keep(self, plan: Plan) -> None:
+    def _keep(self, plan: ReplayPlan) -> None:
         write_atomically(self._note, json.dumps(asdict(plan)))
 
     def _archived(self, records: DataFrame) -> tuple[Offsets, Offsets]:

@@ -15,8 +15,8 @@ MAX_INT64: Final = 2**63 - 1
 _DAY_MS: Final = 24 * 60 * 60 * 1000
 
 
-class Origin(IntEnum):
-    """The writer of a batch, which decides how much of it is checked (Kafka: AppendOrigin)."""
+class AppendOrigin(IntEnum):
+    """The writer of a batch, which decides how much of it is checked."""
 
     CLIENT = 0
     COORDINATOR = 1

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from odradek.storage.disk import File, Folder
 from odradek.storage.producers import snapshot_name
-from odradek.storage.segments import Segments
+from odradek.storage.segments import LogSegments
 
 
 class Flush:
@@ -26,7 +26,7 @@ class Flush:
         self._files: list[File] = []
         self._names: list[str] = []
 
-    def add_segments(self, segments: Segments, recovery_point: int, *, rolled_only: bool) -> None:
+    def add_segments(self, segments: LogSegments, recovery_point: int, *, rolled_only: bool) -> None:
         """Include the segments that are not durable, without the active one if `rolled_only`. Raises OSError."""
         # From the last durable byte on: that segment may have been truncated since, which needs a sync as well.
         for segment in segments.holding(recovery_point - 1):
@@ -48,7 +48,7 @@ class Flush:
         """Whether the log has not been truncated since the flush began; else its offsets may mean other records."""
         return truncations == self._truncations
 
-    def settle(self, segments: Segments) -> None:
+    def settle(self, segments: LogSegments) -> None:
         """Make durable what only a roll during the flush has written: the indexes of the segment that ends where the
         flush does, since no recovery reads them again. Raises OSError.
         """

@@ -20,7 +20,7 @@ from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.topic_partition import TopicPartition
 from odradek.storage.checkpoints import LEADER_EPOCHS, CorruptFile
 from odradek.storage.compaction import Cleaned
-from odradek.storage.config import LogConfig, Origin
+from odradek.storage.config import AppendOrigin, LogConfig
 from odradek.storage.deletions import DelayedDeletions
 from odradek.storage.descriptors import RESERVE
 from odradek.storage.disk import Folder
@@ -33,7 +33,7 @@ from odradek.storage.producers import ProducerState, Verification
 from odradek.storage.recovery import LoadedLog, LoadRequest, load, rebuild_producers
 from odradek.storage.retention import count_deletable
 from odradek.storage.segment import Segment
-from odradek.storage.segments import LogSlice, Segments
+from odradek.storage.segments import LogSegments, LogSlice
 from odradek.storage.swap import note, still_there, swap_in
 from odradek.storage.validation import Appended, Prepared, Received, admit, marker_in, split_batches
 
@@ -91,7 +91,7 @@ class Log(LogFailures):
         self._folder = folder
         self.compaction_checkpoint = loaded.compaction
         self._jitter_ms: Callable[[LogConfig], int] = request.jitter_ms
-        self._segments = Segments(loaded.segments)
+        self._segments = LogSegments(loaded.segments)
         self.deletions = DelayedDeletions(folder)
         self.deletions.add(loaded.leftovers, request.now_ms)
         self._on_cut = request.on_cut
@@ -144,7 +144,7 @@ class Log(LogFailures):
         *,
         leader_epoch: int,
         now_ms: int,
-        origin: Origin = Origin.CLIENT,
+        origin: AppendOrigin = AppendOrigin.CLIENT,
         api_version: int = 9,
         verification: Verification | None = None,
     ) -> Appended:

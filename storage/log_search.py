@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from odradek.protocol.batch import records
 from odradek.storage.file_records import read_batch
 from odradek.storage.segment import Segment
-from odradek.storage.segments import LogSlice, Segments
+from odradek.storage.segments import LogSegments, LogSlice
 
 NO_LIMIT: Final = 2**63 - 1
 
@@ -30,7 +30,7 @@ class LogSearch:
 
     __slots__ = ("_guard", "_segments")
 
-    def __init__(self, segments: Segments, guard: Callable[[str], AbstractContextManager[None]]) -> None:
+    def __init__(self, segments: LogSegments, guard: Callable[[str], AbstractContextManager[None]]) -> None:
         """`guard` handles the errors of the disk within a search."""
         self._segments = segments
         self._guard = guard

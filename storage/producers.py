@@ -37,7 +37,7 @@ from odradek.protocol.batch import (
 )
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.storage.checkpoints import CorruptFile
-from odradek.storage.config import Origin
+from odradek.storage.config import AppendOrigin
 from odradek.storage.disk import Folder
 from odradek.storage.index import AbortedTransaction
 from odradek.storage.markers import EndTransactionMarker, read_marker
@@ -204,7 +204,7 @@ class ProducerState:
     def check(
         self,
         header: Header,
-        origin: Origin,
+        origin: AppendOrigin,
         offset: int,
         marker: EndTransactionMarker | None,
         verification: Verification | None,
@@ -235,7 +235,7 @@ class ProducerState:
             raise KafkaError(code, "a transactional batch without a transactional id")
         if header.producer_id < 0:
             return None  # any negative id means that there is no producer, as in Kafka
-        if origin is Origin.CLIENT and producer is not None:
+        if origin is AppendOrigin.CLIENT and producer is not None:
             duplicate = producer.duplicate_of(header)
             if duplicate is not None:
                 return duplicate
@@ -243,13 +243,13 @@ class ProducerState:
             self._check_verified(header, offset, verification)
         _check_epoch(header, NO_PRODUCER_EPOCH if producer is None else producer.epoch, offset)
         if producer is None:
-            if origin is Origin.CLIENT:
+            if origin is AppendOrigin.CLIENT:
                 self._check_first_sequence(header, offset)
             return None
         if marker is not None:
             _check_coordinator(producer, marker, offset)
             return None
-        if origin is Origin.CLIENT:
+        if origin is AppendOrigin.CLIENT:
             if not producer.batches:  # else the written batches define the sequence: a late batch may have verified
                 self._check_first_sequence(header, offset)
             _check_sequence(producer, header, offset)

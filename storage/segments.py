@@ -26,7 +26,7 @@ class LogSlice(NamedTuple):
     incomplete: bool = False
 
 
-class Segments:
+class LogSegments:
     """Segments in the order of their base offsets; `active` is the last one. Methods raise OSError and CorruptFile."""
 
     __slots__ = ("_bases", "_row", "active")

@@ -26,12 +26,12 @@ from odradek.storage.compaction_checkpoint import CompactedSegment, CompactionCh
 from odradek.storage.config import LogConfig
 from odradek.storage.disk import Folder
 from odradek.storage.segment import Segment
-from odradek.storage.segments import Segments
+from odradek.storage.segments import LogSegments
 
 SWAP_SUFFIX: Final = ".swap"
 
 
-def still_there(segments: Segments, groups: Sequence[CleanedGroup]) -> bool:
+def still_there(segments: LogSegments, groups: Sequence[CleanedGroup]) -> bool:
     """Whether a log still has all segments that are to be replaced, adjacent and closed to writes."""
     bases = [segment.base_offset for segment in segments if segment is not segments.active]
     for group in groups:
@@ -45,7 +45,7 @@ def still_there(segments: Segments, groups: Sequence[CleanedGroup]) -> bool:
 
 def note(
     checkpoint: CompactionCheckpoint,
-    segments: Segments,
+    segments: LogSegments,
     groups: Sequence[CleanedGroup],
     epochs: Sequence[tuple[int, int]],
 ) -> None:
@@ -57,7 +57,7 @@ def note(
 
 
 def swap_in(
-    folder: Folder, segments: Segments, groups: Sequence[CleanedGroup], config: LogConfig
+    folder: Folder, segments: LogSegments, groups: Sequence[CleanedGroup], config: LogConfig
 ) -> tuple[list[str], list[int]]:
     """Carry out the swap after `note`, in the folder and in `segments`.
 

@@ -48,7 +48,7 @@ from odradek.protocol.compression import Codec, compress, decompress
 from odradek.protocol.errors import ErrorCode, KafkaError, ProtocolError
 from odradek.protocol.legacy import NothingToWrite, is_set, up_convert_set
 from odradek.protocol.legacy_walks import ATTRIBUTES_AT
-from odradek.storage.config import MAX_INT64, LogConfig, Origin
+from odradek.storage.config import MAX_INT64, AppendOrigin, LogConfig
 from odradek.storage.markers import EndTransactionMarker, read_marker
 
 MIN_INT64: Final = -(2**63)
@@ -122,11 +122,11 @@ def takes_long(batch: Buffer | Prepared, config: LogConfig, api_version: int) ->
 
 def prepare(batch: Buffer, config: LogConfig, api_version: int, now_ms: int) -> Prepared:
     """`admit` for a batch of a client, to run in a thread. Raises KafkaError as `admit`."""
-    return Prepared(*admit(batch, config, Origin.CLIENT, api_version, now_ms))
+    return Prepared(*admit(batch, config, AppendOrigin.CLIENT, api_version, now_ms))
 
 
 def admit(
-    batch: Buffer | Prepared | None, config: LogConfig, origin: Origin, api_version: int, now_ms: int
+    batch: Buffer | Prepared | None, config: LogConfig, origin: AppendOrigin, api_version: int, now_ms: int
 ) -> tuple[memoryview, Header]:
     """Validate a batch; returns the bytes to write and their header.
 
@@ -138,7 +138,7 @@ def admit(
         if type(batch) is Prepared:
             return _at_last(batch, config, now_ms)
         batch = None if batch is None else memoryview(batch)  # type: ignore[arg-type]
-    if origin is Origin.CLIENT:
+    if origin is AppendOrigin.CLIENT:
         if api_version < BATCHES_SINCE and (batch is None or len(batch) <= MAGIC_POSITION or is_set(batch)):
             return _fitting(*_up_converted(batch, config, now_ms), config)
         try:
@@ -166,7 +166,7 @@ def admit(
         if codec != header.codec:
             return _fitting(*_recompressed(view, header, codec, config, origin, now_ms), config)
     max_timestamp = header.max_timestamp
-    if origin is Origin.CLIENT:
+    if origin is AppendOrigin.CLIENT:
         max_timestamp = _judge(view, header, config, now_ms)
     if config.stamps_append_time:
         view = _writable(view)
@@ -243,7 +243,7 @@ def _writable(view: memoryview) -> memoryview:
 
 
 def _recompressed(
-    view: memoryview, header: Header, codec: Codec, config: LogConfig, origin: Origin, now_ms: int
+    view: memoryview, header: Header, codec: Codec, config: LogConfig, origin: AppendOrigin, now_ms: int
 ) -> tuple[memoryview, Header]:
     """The validated batch, with the codec and the time that the topic configures."""
     payload: Buffer = view[HEADER_SIZE:]
@@ -255,7 +255,7 @@ def _recompressed(
             attributes=header.attributes & ~CODEC_MASK, batch_length=len(plain) - LOG_OVERHEAD, crc=0
         )
     max_timestamp = header.max_timestamp
-    if origin is Origin.CLIENT:
+    if origin is AppendOrigin.CLIENT:
         max_timestamp = _judge(plain, header, config, now_ms)
         _check_rewritable(plain, header)
     if header.is_log_append_time:  # then the records themselves do not have their time

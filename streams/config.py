@@ -40,12 +40,12 @@ FOR_ALL_CLIENTS: Final = ("security.protocol", "sasl.", "ssl.", "enable.ssl.")
 _LARGEST: Final = 2**63 - 1
 
 
-class ConfigError(StreamsError):
+class StreamsConfigError(StreamsError):
     """A property with an invalid value; the message states what is allowed."""
 
 
 Parse = Callable[[str, Any], Any]
-"""Parses a value, given name and value. Raises ConfigError."""
+"""Parses a value, given name and value. Raises StreamsConfigError."""
 
 
 class Property(NamedTuple):
@@ -65,7 +65,7 @@ REQUIRED: Final = object()
 
 def _text(name: str, value: Any) -> str:
     if not isinstance(value, str | Path) or not str(value):
-        raise ConfigError(f"{name} is {value!r}; expected a text that is not empty")
+        raise StreamsConfigError(f"{name} is {value!r}; expected a text that is not empty")
     return str(value)
 
 
@@ -82,7 +82,7 @@ def _flag(name: str, value: Any) -> bool:
         return value
     if str(value).lower() in ("true", "false"):
         return str(value).lower() == "true"
-    raise ConfigError(f"{name} is {value!r}; expected true or false")
+    raise StreamsConfigError(f"{name} is {value!r}; expected true or false")
 
 
 def _names(name: str, value: Any) -> tuple[str, ...]:
@@ -97,10 +97,10 @@ def _number(least: int | None = None, most: int = _LARGEST) -> Parse:
                 raise ValueError
             number = int(value)
         except (TypeError, ValueError):
-            raise ConfigError(f"{name} is {value!r}; expected a whole number") from None
+            raise StreamsConfigError(f"{name} is {value!r}; expected a whole number") from None
         if not (least is None or least <= number) or number > most:
             bounds = f"at least {least}" if least is not None and most == _LARGEST else f"from {least} to {most}"
-            raise ConfigError(f"{name} is {number}; expected a number {bounds}")
+            raise StreamsConfigError(f"{name} is {number}; expected a number {bounds}")
         return number
 
     return parse
@@ -109,7 +109,7 @@ def _number(least: int | None = None, most: int = _LARGEST) -> Parse:
 def _one_of(*allowed: str) -> Parse:
     def parse(name: str, value: Any) -> str:
         if value not in allowed:
-            raise ConfigError(f"{name} is {value!r}; expected one of {', '.join(allowed)}")
+            raise StreamsConfigError(f"{name} is {value!r}; expected one of {', '.join(allowed)}")
         return str(value)
 
     return parse
@@ -117,19 +117,19 @@ def _one_of(*allowed: str) -> Parse:
 
 def _guarantee(name: str, value: Any) -> str:
     if value in ("exactly_once", "exactly_once_beta"):
-        raise ConfigError(f"{name} is {value!r}, which was removed; expected {EXACTLY_ONCE_V2}")
+        raise StreamsConfigError(f"{name} is {value!r}, which was removed; expected {EXACTLY_ONCE_V2}")
     return str(_one_of(AT_LEAST_ONCE, EXACTLY_ONCE_V2)(name, value))
 
 
 def _serde(name: str, value: Any) -> Serde[Any]:
     if not isinstance(value, Serde):
-        raise ConfigError(f"{name} is {value!r}; expected a serde such as odradek.streams.serdes.STRING")
+        raise StreamsConfigError(f"{name} is {value!r}; expected a serde such as odradek.streams.serdes.STRING")
     return value
 
 
 def _function(name: str, value: Any) -> Callable[..., Any]:
     if not callable(value):
-        raise ConfigError(f"{name} is {value!r}; expected a function")
+        raise StreamsConfigError(f"{name} is {value!r}; expected a function")
     return value  # type: ignore[no-any-return]
 
 
@@ -137,14 +137,14 @@ def _endpoint(name: str, value: Any) -> str:
     text = str(value)
     host, _, port = text.rpartition(":")
     if text and not (host and port.isdigit() and 0 < int(port) < 65536):
-        raise ConfigError(f"{name} is {value!r}; expected host:port")
+        raise StreamsConfigError(f"{name} is {value!r}; expected host:port")
     return text
 
 
 def _tags(name: str, value: Any) -> tuple[str, ...]:
     tags = _names(name, value)
     if len(tags) > 5:
-        raise ConfigError(f"{name} has {len(tags)} tags; at most five are allowed")
+        raise StreamsConfigError(f"{name} has {len(tags)} tags; at most five are allowed")
     return tags
 
 
@@ -155,7 +155,7 @@ def _optimization(name: str, value: Any) -> str:
     parts = _names(name, value)
     if parts in (("all",), ("none",)) or (parts and all(part in _OPTIMIZATIONS for part in parts)):
         return ",".join(parts)
-    raise ConfigError(f"{name} is {value!r}; expected all, none, or some of {', '.join(_OPTIMIZATIONS)}")
+    raise StreamsConfigError(f"{name} is {value!r}; expected all, none, or some of {', '.join(_OPTIMIZATIONS)}")
 
 
 def _row(name: str, default: Any, parse: Parse, doc: str) -> Property:
@@ -247,7 +247,7 @@ class StreamsConfig(Mapping[str, Any]):
     """All properties of an application: those of the table always, and all others that were given."""
 
     def __init__(self, given: Mapping[str, Any]) -> None:
-        """Raises ConfigError for the first invalid property."""
+        """Raises StreamsConfigError for the first invalid property."""
         if isinstance(given, StreamsConfig):
             given = given.given
         self.given: dict[str, Any] = dict(given)
@@ -260,7 +260,7 @@ class StreamsConfig(Mapping[str, Any]):
         for row in TABLE:
             value = named.pop(row.name, None)
             if value is None and row.default is REQUIRED:
-                raise ConfigError(f"{row.name} is missing; it has no default value")
+                raise StreamsConfigError(f"{row.name} is missing; it has no default value")
             self._values[row.name] = row.default if value is None else row.parse(row.name, value)
         if self.exactly_once and self.given.get("commit.interval.ms") is None:
             self._values["commit.interval.ms"] = EOS_COMMIT_INTERVAL_MS
@@ -311,14 +311,14 @@ class StreamsConfig(Mapping[str, Any]):
     def _check(self) -> None:
         values = self._values
         if values["heartbeat.interval.ms"] >= values["session.timeout.ms"]:
-            raise ConfigError(
+            raise StreamsConfigError(
                 f"heartbeat.interval.ms ({values['heartbeat.interval.ms']}) has to be below session.timeout.ms "
                 f"({values['session.timeout.ms']})"
             )
         if self.exactly_once:
             limit = int(self.prefixed("producer.").get("transaction.timeout.ms", TRANSACTION_TIMEOUT_MS))
             if values["commit.interval.ms"] >= limit:
-                raise ConfigError(
+                raise StreamsConfigError(
                     f"commit.interval.ms ({values['commit.interval.ms']}) has to be below "
                     f"producer.transaction.timeout.ms ({limit}): a transaction lasts from one commit to the next"
                 )
@@ -326,7 +326,7 @@ class StreamsConfig(Mapping[str, Any]):
             log.warning("property without effect topology_optimization=%s", values["topology.optimization"])
         missing = [tag for tag in values["rack.aware.assignment.tags"] if tag not in self.client_tags]
         if missing:
-            raise ConfigError(
+            raise StreamsConfigError(
                 f"rack.aware.assignment.tags contains {missing[0]}, but there is no client.tag.{missing[0]}"
             )
         for name in self._rest:

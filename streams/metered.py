@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from odradek.streams.recorded_metrics import Stat
+from odradek.streams.recorded_metrics import RecordedStat
 
 LEVELS: Final = ("DEBUG", "TRACE")
 _OPERATIONS: Final[Mapping[str, Mapping[str, str]]] = {
@@ -58,17 +58,17 @@ _OPERATIONS: Final[Mapping[str, Mapping[str, str]]] = {
 """Methods, and the sensors that they record to."""
 
 
-def meter(store: Any, kind: str) -> dict[str, Stat]:
+def meter(store: Any, kind: str) -> dict[str, RecordedStat]:
     """Count and time the methods of this store from now on. Returns the metrics, by the names of the sensors, in ns."""
-    stats: dict[str, Stat] = {}
+    stats: dict[str, RecordedStat] = {}
     busy: list[bool] = []
     for method, sensor in _OPERATIONS.get(kind, {}).items():
-        stat = stats.setdefault(sensor, Stat())
+        stat = stats.setdefault(sensor, RecordedStat())
         setattr(store, method, _timed(getattr(store, method), stat, busy))
     return stats
 
 
-def _timed(method: Callable[..., Any], stat: Stat, busy: list[bool]) -> Callable[..., Any]:
+def _timed(method: Callable[..., Any], stat: RecordedStat, busy: list[bool]) -> Callable[..., Any]:
     record, clock = stat.record, time.perf_counter_ns
 
     def timed(*arguments: Any, **named: Any) -> Any:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from odradek import __version__
 from odradek.streams.metered import LEVELS
-from odradek.streams.recorded_metrics import Stat, TaskMetrics, ThreadMetrics
+from odradek.streams.recorded_metrics import RecordedStat, TaskMetrics, ThreadMetrics
 
 if TYPE_CHECKING:
     from odradek.streams.driver import TopologyTestDriver
@@ -74,7 +74,7 @@ class _Group:
         self.value(f"{name}-total", stat.total)
         self.value(f"{name}-rate", stat.rate)
 
-    def amounts(self, name: str, stat: Stat, *, least: bool = False) -> None:
+    def amounts(self, name: str, stat: RecordedStat, *, least: bool = False) -> None:
         """Add average and maximum."""
         self.value(f"{name}-avg", stat.average)
         self.value(f"{name}-max", stat.maximum)
@@ -115,7 +115,7 @@ def _thread(found: Metrics, thread: StreamThread, detailed: bool) -> None:
     metrics: ThreadMetrics = thread.metrics
     group = _Group(found, THREAD, {"thread-id": thread.name})
     for name in ("process", "poll", "commit", "punctuate"):
-        stat: Stat = getattr(metrics, name)
+        stat: RecordedStat = getattr(metrics, name)
         group.counted(name, stat)
         group.amounts(f"{name}-latency", stat)
     group.amounts("poll-records", metrics.poll_records)
@@ -170,7 +170,7 @@ def _by_node(metrics: TaskMetrics) -> Mapping[str, list[Any]]:
     return found
 
 
-def _store(group: _Group, stats: Mapping[str, Stat]) -> None:
+def _store(group: _Group, stats: Mapping[str, RecordedStat]) -> None:
     for name, stat in stats.items():
         group.value(f"{name}-rate", stat.rate)
         if name not in _OPEN_ENDED:

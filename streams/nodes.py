@@ -22,7 +22,7 @@ from odradek.streams.errors import (
     Undelivered,
     UnknownStateStoreError,
 )
-from odradek.streams.operators.fusion import Chain, Writing
+from odradek.streams.operators.fusion import FusedFunctionBuilder, Writing
 from odradek.streams.processor import Cancellable, FixedKeyProcessor, ProcessorContext, PunctuationType, Punctuator
 from odradek.streams.records import Headers, Process, Record, RecordMetadata, TaskId
 from odradek.streams.serdes import Serde
@@ -169,7 +169,7 @@ class Program:
     def _chain(self, first: ProcessorNode) -> Process:
         """This node and its descendants, as far as they can be one function (see operators/fusion.py)."""
         task, nodes = self.task, self._topology.nodes
-        chain = Chain(lambda node, key, value, error: failed(task, node, key, value, error))
+        chain = FusedFunctionBuilder(lambda node, key, value, error: failed(task, node, key, value, error))
         label: list[str] = []
         node: Node = first
         while True:

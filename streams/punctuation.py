@@ -14,7 +14,7 @@ from odradek.streams.context import TaskContext
 from odradek.streams.errors import StreamsError
 from odradek.streams.priority_queue import PriorityQueue
 from odradek.streams.processor import PunctuationType, Punctuator
-from odradek.streams.recorded_metrics import Stat
+from odradek.streams.recorded_metrics import RecordedStat
 from odradek.streams.records import NO_TIMESTAMP
 
 NO_PARTITION: Final = -1
@@ -73,7 +73,7 @@ class PunctuationQueue:
 class TaskPunctuations:
     """The punctuations of one task, by stream time and by wall-clock time."""
 
-    def __init__(self, context: TaskContext, latencies: Stat) -> None:
+    def __init__(self, context: TaskContext, latencies: RecordedStat) -> None:
         """`latencies` records the duration of each call in ns."""
         self._context = context
         self._latencies = latencies

@@ -1,8 +1,8 @@
 """Recorded metrics: plain numbers that a running application increments once a batch, never once a record.
 
-`Stat` is Kafka's sensor with a rate, a total, an average and a maximum: the total is of all time, the rest of the last
-30 to 60 seconds (SampledStat: two samples of 30 s, metrics.num.samples and metrics.sample.window.ms). `Counter` makes a
-rate of a total that is kept elsewhere and sampled. `metrics.py` gives them names.
+`RecordedStat` is Kafka's sensor with a rate, a total, an average and a maximum: the total is of all time, the rest of
+the last 30 to 60 seconds (SampledStat: two samples of 30 s, metrics.num.samples and metrics.sample.window.ms).
+`Counter` makes a rate of a total that is kept elsewhere and sampled. `metrics.py` gives them names.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ WINDOW_S: Final = 30.0
 Clock = Callable[[], float]
 
 
-class Stat:
+class RecordedStat:
     """Events with an amount each, such as a duration."""
 
     __slots__ = ("_before", "_clock", "_count", "_events", "_max", "_start", "_sum", "total")
@@ -92,7 +92,7 @@ class Counter:
 
     def __init__(self, clock: Clock = time.monotonic) -> None:
         self.total = 0
-        self._stat = Stat(clock)
+        self._stat = RecordedStat(clock)
 
     def observe(self, total: int) -> None:
         """Sample the total. It never falls; where it does, counting has begun anew."""
@@ -111,15 +111,15 @@ class Counter:
 class TaskMetrics:
     """The metrics of a task. Latencies in ns."""
 
-    process: Stat = field(default_factory=Stat)
+    process: RecordedStat = field(default_factory=RecordedStat)
     """A count for each record; the amount is the average of its batch."""
-    punctuate: Stat = field(default_factory=Stat)
-    stores: dict[str, dict[str, Stat]] = field(default_factory=dict)
+    punctuate: RecordedStat = field(default_factory=RecordedStat)
+    stores: dict[str, dict[str, RecordedStat]] = field(default_factory=dict)
     """Operations by store and by their names; only where `metrics.recording.level` is DEBUG."""
     dropped: Counter = field(default_factory=Counter)
     sources: dict[tuple[str, str], Counter] = field(default_factory=dict)
     """Consumed records, by source node and topic."""
-    hit_ratios: dict[str, Stat] = field(default_factory=dict)
+    hit_ratios: dict[str, RecordedStat] = field(default_factory=dict)
     """The hit rate of each cached store's reads, sampled."""
 
     def observe(self, context: Any, taken: Mapping[tuple[str, str], int]) -> None:
@@ -132,19 +132,19 @@ class TaskMetrics:
             reads = stats.get("get") or stats.get("fetch")
             if cache is not None and reads is not None and reads.total:
                 ratio = max(0.0, 1.0 - cache.misses / reads.total)
-                self.hit_ratios.setdefault(store, Stat()).record(ratio)
+                self.hit_ratios.setdefault(store, RecordedStat()).record(ratio)
 
 
 @dataclass(slots=True)
 class ThreadMetrics:
     """The metrics of a stream thread. Latencies in ms; the amounts of `…_records` are numbers of records."""
 
-    process: Stat = field(default_factory=Stat)
-    poll: Stat = field(default_factory=Stat)
-    commit: Stat = field(default_factory=Stat)
-    punctuate: Stat = field(default_factory=Stat)
-    poll_records: Stat = field(default_factory=Stat)
-    process_records: Stat = field(default_factory=Stat)
-    created: Stat = field(default_factory=Stat)
-    closed: Stat = field(default_factory=Stat)
+    process: RecordedStat = field(default_factory=RecordedStat)
+    poll: RecordedStat = field(default_factory=RecordedStat)
+    commit: RecordedStat = field(default_factory=RecordedStat)
+    punctuate: RecordedStat = field(default_factory=RecordedStat)
+    poll_records: RecordedStat = field(default_factory=RecordedStat)
+    process_records: RecordedStat = field(default_factory=RecordedStat)
+    created: RecordedStat = field(default_factory=RecordedStat)
+    closed: RecordedStat = field(default_factory=RecordedStat)
     started_ms: int = 0

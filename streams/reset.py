@@ -2,7 +2,7 @@
 StreamsResetter, 3.9).
 
 In this order: the reset fails if the group still has members, or removes them with `force`; the committed offsets of
-input topics go to the beginning, or to `Position`, those of intermediate topics to the end; internal topics are
+input topics go to the beginning, or to `ResetTarget`, those of intermediate topics to the end; internal topics are
 deleted. Internal topics are those whose names begin with the application id and end with the suffixes of internal
 topics. Output topics and the state on the instances' disks stay: `KafkaStreams.clean_up` removes the latter.
 
@@ -55,7 +55,7 @@ class ResetError(StreamsError):
 
 
 @dataclass(frozen=True, slots=True)
-class Position:
+class ResetTarget:
     """The target position in input topics. `number` is an offset, ms since the epoch, or a number of records to
     skip.
     """
@@ -75,7 +75,7 @@ class Reset:
     input_topics: Sequence[str] = ()
     intermediate_topics: Sequence[str] = ()
     internal_topics: Sequence[str] = ()
-    position: Position = Position()
+    position: ResetTarget = ResetTarget()
     force: bool = False
     dry_run: bool = False
     client: Mapping[str, Any] = field(default_factory=dict)

@@ -11,7 +11,7 @@ from odradek.broker.config.dynamic import DYNAMIC_ONLY
 from odradek.broker.config.ignored import documentation
 from odradek.broker.config.rules import REFUSED
 from odradek.broker.config.topic_definitions import BROKER_DEFAULTS, TOPIC_PROPERTIES
-from odradek.broker.config.types import Property, show_value
+from odradek.broker.config.types import ConfigKey, show_value
 
 PAGE: Final = Path(__file__).parents[1] / "docs" / "configuration.md"
 
@@ -91,11 +91,11 @@ def page() -> str:
     return "\n".join(parts)
 
 
-def _working(table: Mapping[str, Property]) -> int:
+def _working(table: Mapping[str, ConfigKey]) -> int:
     return sum(row.effect for row in table.values())
 
 
-def _table(rows: Iterable[Property], broker_defaults: Mapping[str, str]) -> str:
+def _table(rows: Iterable[ConfigKey], broker_defaults: Mapping[str, str]) -> str:
     titles = [
         "Name",
         "Type",
@@ -125,7 +125,7 @@ def _table(rows: Iterable[Property], broker_defaults: Mapping[str, str]) -> str:
     return "\n".join(lines)
 
 
-def _effect(row: Property) -> str:
+def _effect(row: ConfigKey) -> str:
     if row.effect:
         return "yes"
     return "refused" if row.name in REFUSED else "none"

@@ -297,6 +297,26 @@ def test_classes_have_one_responsibility() -> None:
     assert large.keys() == TOO_LARGE.keys(), "remove the rows of classes that have been split"
 
 
+SHARED_CLASS_NAMES = {
+    "Heartbeat": "a handler has the name of its API; for a member of a group, Kafka has this name",
+    "LeaderAndIsr": "a handler has the name of its API; for the state of a partition, Kafka has this name",
+    "Record": "Kafka has a record of a log and a record of a stream, and users import the latter by this name",
+}
+"""Public class names that two modules have, with the reason."""
+
+
+def test_every_public_class_has_a_name_of_its_own() -> None:
+    """A name that two modules give to different things makes a reader open both, and so does one thing twice."""
+    modules: dict[str, list[str]] = {}
+    for module, path in SOURCES.items():
+        for node in tree_of(path).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                modules.setdefault(node.name, []).append(module)
+    shared = {name: users for name, users in modules.items() if len(users) > 1}
+    assert {name: users for name, users in shared.items() if name not in SHARED_CLASS_NAMES} == {}
+    assert shared.keys() == SHARED_CLASS_NAMES.keys(), "remove the names that only one module still has"
+
+
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
 PACED = ("support", "benchmarks", "simulation")
 """Folders of tests/ that may sleep: polls, lengths of faults and a slow disk; the pace of a load; virtual time."""

@@ -10,7 +10,11 @@ from typing import TYPE_CHECKING
 from odradek.broker.config.client_store import ClientConfigs
 from odradek.broker.controller.controller import Controller
 from odradek.broker.runtime.request_tasks import RequestTasks
-from odradek.broker.security.state.scram_credentials import Deletion, Upsertion, problems
+from odradek.broker.security.state.scram_credentials import (
+    UserScramCredentialDeletion,
+    UserScramCredentialUpsertion,
+    problems,
+)
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode, KafkaError
 
@@ -36,9 +40,11 @@ class AlterUserScramCredentials:
         self._request_tasks.run(self._alter(call, request), call.connection.close)
 
     async def _alter(self, call: Call, request: m.AlterUserScramCredentialsRequest) -> None:
-        deletions = [Deletion(each.name, each.mechanism) for each in request.deletions]
+        deletions = [UserScramCredentialDeletion(each.name, each.mechanism) for each in request.deletions]
         upsertions = [
-            Upsertion(each.name, each.mechanism, each.iterations, bytes(each.salt), bytes(each.salted_password))
+            UserScramCredentialUpsertion(
+                each.name, each.mechanism, each.iterations, bytes(each.salt), bytes(each.salted_password)
+            )
             for each in request.upsertions
         ]
         users = dict.fromkeys([*(each.user for each in deletions), *(each.user for each in upsertions)])

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from odradek.broker.group.answer import Answer
+from odradek.broker.group.deferred_response import DeferredResponse
 from odradek.broker.group.group_metadata_manager import GroupMetadataManager
 from odradek.broker.group.state.consumer_group_requests import HeartbeatRequest, HeartbeatResult
 from odradek.protocol import messages as m
@@ -52,7 +52,7 @@ class ConsumerGroupHeartbeat:
             client_host=call.client_host,
             must_name_itself=call.version >= FIRST_VERSION_WITH_OWN_IDS,
         )
-        answer = Answer(call, _response)
+        answer = DeferredResponse(call, _response)
         self._groups.consumer_heartbeat(request.group_id, heartbeat, answer)
         response: Response | None = answer.response()
         return response

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from odradek.broker.config.client_store import ClientConfigs
-from odradek.broker.config.state.client_quotas import CLIENT_ID, IP, USER, Wanted, check_filter
+from odradek.broker.config.state.client_quotas import CLIENT_ID, IP, USER, ClientQuotaFilterComponent, check_filter
 from odradek.broker.runtime.request_tasks import RequestTasks
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -45,13 +45,15 @@ class DescribeClientQuotas:
         except KafkaError as error:
             return Response(error_code=error.code, error_message=error.message, entries=None)
         wanted = {
-            each.entity_type: Wanted(each.match if each.match_type == EXACT else None, each.match_type == ANY)
+            each.entity_type: ClientQuotaFilterComponent(
+                each.match if each.match_type == EXACT else None, each.match_type == ANY
+            )
             for each in components
         }
         self._request_tasks.run(self._describe(call, wanted, request.strict), call.connection.close)
         return None
 
-    async def _describe(self, call: Call, wanted: dict[str, Wanted], strict: bool) -> None:
+    async def _describe(self, call: Call, wanted: dict[str, ClientQuotaFilterComponent], strict: bool) -> None:
         entries = []
         for entity, values in await self._configs.list_quotas(wanted, strict=strict):
             entries.append(

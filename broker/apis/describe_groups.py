@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from odradek.broker.group.group_metadata_manager import GroupMetadataManager
 from odradek.broker.group.state.classic_group import ClassicGroup
 from odradek.broker.group.state.classic_members import Member
-from odradek.broker.group.state.classic_requests import State
+from odradek.broker.group.state.classic_requests import ClassicGroupState
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
 
@@ -49,7 +49,7 @@ class DescribeGroups:
             return Described(group_id=group_id, error_code=error, authorized_operations=NOT_ASKED)
         if group is not None:
             return _described(group_id, group)
-        dead = Described(group_id=group_id, group_state=State.DEAD.value)
+        dead = Described(group_id=group_id, group_state=ClassicGroupState.DEAD.value)
         if version >= FIRST_VERSION_WITH_NOT_FOUND:
             dead.error_code = ErrorCode.GROUP_ID_NOT_FOUND
             dead.error_message = f"Group {group_id} not found."
@@ -57,7 +57,7 @@ class DescribeGroups:
 
 
 def _described(group_id: str, group: ClassicGroup) -> Described:
-    protocol = group.protocol_name if group.state is State.STABLE else None
+    protocol = group.protocol_name if group.state is ClassicGroupState.STABLE else None
     return Described(
         group_id=group_id,
         group_state=group.state.value,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from odradek.broker.config.admin_manager import Change, ConfigWriter
+from odradek.broker.config.admin_manager import AlterConfigOp, ConfigWriter
 from odradek.broker.runtime.request_tasks import RequestTasks
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -42,7 +42,7 @@ class IncrementalAlterConfigs:
             try:
                 if counts[kind, name] > 1:
                     raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
-                changes = [Change(each.name, each.config_operation, each.value) for each in resource.configs]
+                changes = [AlterConfigOp(each.name, each.config_operation, each.value) for each in resource.configs]
                 await self._writer.alter(kind, name, changes, validate_only=request.validate_only)
             except KafkaError as error:
                 response.error_code, response.error_message = error.code, error.message or None

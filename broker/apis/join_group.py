@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from odradek.broker.group.answer import Answer
+from odradek.broker.group.deferred_response import DeferredResponse
 from odradek.broker.group.group_metadata_manager import GroupMetadataManager
 from odradek.broker.group.state.classic_requests import JoinRequest, JoinResult, Terms
 from odradek.protocol import messages as m
@@ -47,7 +47,7 @@ class JoinGroup:
             id_required=call.version >= FIRST_VERSION_THAT_REQUIRES_IDS and request.group_instance_id is None,
             may_skip_assignment=call.version >= FIRST_VERSION_TO_SKIP_ASSIGNMENT,
         )
-        answer = Answer(call, _response)
+        answer = DeferredResponse(call, _response)
         self._groups.join(request.group_id, join, answer)
         response: m.JoinGroupResponse | None = answer.response()
         return response

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from odradek.broker.controller.auto_topic_creation import TopicCreator, WantedTopic
+from odradek.broker.controller.auto_topic_creation import AutoCreatedTopic, TopicCreator
 from odradek.broker.metadata.cache import NO_LEADER, MetadataCache, TopicMetadata
 from odradek.broker.metadata.state.topics import (
     CLUSTER_OPERATIONS,
@@ -49,7 +49,7 @@ class Metadata:
         metadata_cache: MetadataCache,
         creator: TopicCreator,
         auto_create: Callable[[], bool],
-        new_topic: Callable[[str], WantedTopic],
+        new_topic: Callable[[str], AutoCreatedTopic],
         answers: TopicAnswers,
     ) -> None:
         """`new_topic` returns the creation parameters for a topic name; `answers` caches encoded topics."""

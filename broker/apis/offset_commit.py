@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from odradek.broker.group.answer import Answer
+from odradek.broker.group.deferred_response import DeferredResponse
 from odradek.broker.group.offset_metadata_manager import OffsetMetadataManager
-from odradek.broker.group.state.offsets import NO_EXPIRY, CommitRequest, Committed
+from odradek.broker.group.state.offsets import NO_EXPIRY, CommitRequest, OffsetAndMetadata
 from odradek.broker.metadata.cache import MetadataCache
 from odradek.broker.runtime.timers import Clock
 from odradek.protocol import messages as m
@@ -59,7 +59,7 @@ class OffsetCommit:
             list(commit.entries.items()),
             knows_member_epochs=call.version >= FIRST_VERSION_WITH_MEMBER_EPOCHS,
         )
-        answer = Answer(call, commit.response)
+        answer = DeferredResponse(call, commit.response)
         self._offsets.commit(request.group_id, sender, answer)
         response: m.OffsetCommitResponse | None = answer.response()
         return response
@@ -80,7 +80,7 @@ class _Commit:
         self._topics: dict[tuple[str, bytes], TopicResponse] = {}
         self._answers: dict[tuple[str, bytes, int], PartitionResponse] = {}
         self._awaiting: dict[TopicPartition, PartitionResponse] = {}
-        self.entries: dict[TopicPartition, Committed] = {}
+        self.entries: dict[TopicPartition, OffsetAndMetadata] = {}
 
     def add(
         self, topic: m.OffsetCommitRequest.OffsetCommitRequestTopic, name: str | None, partition_count: int
@@ -93,7 +93,7 @@ class _Commit:
             answer = self._answer(topic, index, refusal)
             if name is None or not 0 <= index < partition_count:
                 continue
-            self.entries[name, index] = Committed(
+            self.entries[name, index] = OffsetAndMetadata(
                 partition.committed_offset,
                 partition.committed_leader_epoch,
                 partition.committed_metadata or "",

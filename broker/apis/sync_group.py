@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from odradek.broker.group.answer import Answer
+from odradek.broker.group.deferred_response import DeferredResponse
 from odradek.broker.group.group_metadata_manager import GroupMetadataManager
 from odradek.broker.group.state.classic_requests import SyncRequest, SyncResult
 from odradek.protocol import messages as m
@@ -40,7 +40,7 @@ class SyncGroup:
             request.protocol_name,
             {each.member_id: each.assignment for each in request.assignments},
         )
-        answer = Answer(call, _response)
+        answer = DeferredResponse(call, _response)
         self._groups.sync(request.group_id, sync, answer)
         response: m.SyncGroupResponse | None = answer.response()
         return response

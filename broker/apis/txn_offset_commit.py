@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from odradek.broker.group.answer import Answer
+from odradek.broker.group.deferred_response import DeferredResponse
 from odradek.broker.group.offset_metadata_manager import OffsetMetadataManager
-from odradek.broker.group.state.offsets import CommitRequest, Committed
+from odradek.broker.group.state.offsets import CommitRequest, OffsetAndMetadata
 from odradek.broker.metadata.cache import MetadataCache
-from odradek.broker.replication.transaction_verification import Support, Transaction
+from odradek.broker.replication.transaction_verification import ProducerTransaction, Support
 from odradek.broker.runtime.timers import Clock
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
@@ -50,8 +50,8 @@ class TxnOffsetCommit:
             return commit.response(call, [])
         entries = list(commit.entries.items())
         sender = CommitRequest(request.member_id, request.group_instance_id, request.generation_id, entries)
-        transaction = Transaction(request.transactional_id, request.producer_id, request.producer_epoch)
-        answer = Answer(call, commit.response)
+        transaction = ProducerTransaction(request.transactional_id, request.producer_id, request.producer_epoch)
+        answer = DeferredResponse(call, commit.response)
         self._offsets.commit_in_transaction(request.group_id, sender, transaction, _support(call.version), answer)
         response: m.TxnOffsetCommitResponse | None = answer.response()
         return response
@@ -67,7 +67,7 @@ class _Commit:
         self._topics: dict[str, TopicResponse] = {}
         self._answers: dict[TopicPartition, PartitionResponse] = {}
         self._awaiting: dict[TopicPartition, PartitionResponse] = {}
-        self.entries: dict[TopicPartition, Committed] = {}
+        self.entries: dict[TopicPartition, OffsetAndMetadata] = {}
 
     def add(self, topic: m.TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic, partition_count: int) -> None:
         """Add one topic of the request. Of several entries for a partition, the last one is valid."""
@@ -81,7 +81,7 @@ class _Commit:
                 answered = self._topics.setdefault(topic.name, TopicResponse(name=topic.name))
                 answered.partitions.append(answer)
             if 0 <= partition.partition_index < partition_count:
-                self.entries[key] = Committed(
+                self.entries[key] = OffsetAndMetadata(
                     partition.committed_offset,
                     partition.committed_leader_epoch,
                     partition.committed_metadata or "",

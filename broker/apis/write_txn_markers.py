@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from odradek.broker.network.dispatcher import Call
 
 
-class Groups(Protocol):
+class PendingTransactionalOffsets(Protocol):
     """The group coordinator, which applies the offsets of transactions."""
 
     def before_commit(self, partition: int, producer_id: int) -> None:
@@ -58,7 +58,7 @@ class WriteTxnMarkers:
         clock: Clock,
         purgatory: DelayedOperationPurgatory,
         request_timeout_ms: int,
-        groups: Groups,
+        groups: PendingTransactionalOffsets,
     ) -> None:
         """`request_timeout_ms` is the time limit for the replication of a marker to the in-sync replicas."""
         self._replicas = replicas

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from odradek.broker.composition.partition_state_listener import CoordinatorEvents
 from odradek.broker.config.broker_config import BrokerConfig
-from odradek.broker.coordinator.log import InternalTopic
+from odradek.broker.coordinator.log import InternalTopicLog
 from odradek.broker.coordinator.lookup import CODECS
 from odradek.broker.group.coordinator import GroupCoordinator
 from odradek.broker.group.state.settings import GroupSettings
@@ -51,9 +51,11 @@ class CoordinatorDependencies:
             self.metadata_cache, config.inter_broker_listener, config.broker_id, self.network, self.local, purpose
         )
 
-    def topic(self, name: str, purgatory: DelayedOperationPurgatory, timeout_ms: int, **options: Any) -> InternalTopic:
+    def topic(
+        self, name: str, purgatory: DelayedOperationPurgatory, timeout_ms: int, **options: Any
+    ) -> InternalTopicLog:
         """The coordinator log of an internal topic."""
-        return InternalTopic(name, self.replicas, self.network.clock, purgatory, timeout_ms=timeout_ms, **options)
+        return InternalTopicLog(name, self.replicas, self.network.clock, purgatory, timeout_ms=timeout_ms, **options)
 
 
 class Coordination:

@@ -9,7 +9,7 @@ from functools import partial
 from odradek.broker.composition.context import BrokerContext
 from odradek.broker.composition.identity import Identity
 from odradek.broker.composition.partition_state_listener import CoordinatorEvents, DiskFailures
-from odradek.broker.network.controller_channel import Ask
+from odradek.broker.network.controller_channel import SendToController
 from odradek.broker.replication.alter_partition_manager import DefaultAlterPartitionManager
 from odradek.broker.replication.fetcher import Fetchers, FetchSettings
 from odradek.broker.replication.log_cleaner import CleanerProcesses, Cleaners, CleanersHere, LogCleaner
@@ -29,7 +29,7 @@ class Replication:
         self,
         context: BrokerContext,
         identity: Identity,
-        ask_controller: Ask,
+        ask_controller: SendToController,
         events: CoordinatorEvents,
         end: Callable[[str], None],
     ) -> None:

@@ -75,7 +75,7 @@ from odradek.broker.config.client_store import ClientConfigs
 from odradek.broker.config.topic_overrides import TopicConfigs
 from odradek.broker.controller.auto_topic_creation import TopicCreator, TopicsKnown
 from odradek.broker.controller.controller import Controller
-from odradek.broker.coordinator.lookup import Coordinators, InternalTopics
+from odradek.broker.coordinator.lookup import Coordinators, InternalTopicSettings
 from odradek.broker.metadata.cache import MetadataCache
 from odradek.broker.metadata.features import FeatureLevels
 from odradek.broker.metadata.topic_responses import TopicAnswers
@@ -180,7 +180,7 @@ def _topic_handlers(services: Services) -> list[Handler]:
         return len(metadata_cache.brokers) if services.alone else MANY
 
     coordination = services.coordination
-    topics = InternalTopics(coordination.group_settings, coordination.transaction_settings, replicas)
+    topics = InternalTopicSettings(coordination.group_settings, coordination.transaction_settings, replicas)
     return [
         Metadata(
             metadata_cache,

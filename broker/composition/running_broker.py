@@ -27,7 +27,7 @@ from odradek.broker.controller.controller import Controller
 from odradek.broker.controller.topics import TopicMaker
 from odradek.broker.metadata.cache import TopicMetadata
 from odradek.broker.metadata.features import FeatureLevels
-from odradek.broker.metadata.registry_session import Member
+from odradek.broker.metadata.registry_session import StateChangeHandler
 from odradek.broker.metrics.broker_metrics import ApiMetrics
 from odradek.broker.metrics.exposition.snapshot import SnapshotSources
 from odradek.broker.network.dispatcher import Dispatcher
@@ -103,7 +103,7 @@ class RunningBroker:
         dispatcher.serve(handlers(services, dispatcher))
         self.sources = _snapshot_sources(services, replication, context, api_metrics)
         """The sources of the metrics page."""
-        self._members: tuple[Member, ...] = (
+        self._members: tuple[StateChangeHandler, ...] = (
             context.registration,
             replication.replica_manager,
             changes.listener,

@@ -21,7 +21,7 @@ from odradek.broker.config.loggers import check_level, check_reset, set_level
 from odradek.broker.config.policies import ALTER_CONFIG, AlterConfigRequest, load_policy
 from odradek.broker.config.topic_config import check_topic
 from odradek.broker.config.topic_definitions import TOPIC_PROPERTIES
-from odradek.broker.config.types import ConfigError, Property, Type, show_value, whole_number
+from odradek.broker.config.types import ConfigError, ConfigKey, Type, show_value, whole_number
 from odradek.broker.metadata.cache import MetadataCache
 from odradek.broker.registry import znodes
 from odradek.broker.registry.interface import BadArgumentsError, Registry, RegistryError
@@ -44,7 +44,7 @@ class Operation(IntEnum):
     SUBTRACT = 3
 
 
-class Change(NamedTuple):
+class AlterConfigOp(NamedTuple):
     """The requested change of one property; `operation` is the code from the request."""
 
     name: str
@@ -88,7 +88,7 @@ class ConfigWriter:
         properties = {each: value for each, value in wanted if value is not None}
         await self._change(kind, name, lambda known: dict(properties), validate_only=validate_only)
 
-    async def alter(self, kind: int, name: str, changes: Sequence[Change], *, validate_only: bool) -> None:
+    async def alter(self, kind: int, name: str, changes: Sequence[AlterConfigOp], *, validate_only: bool) -> None:
         """Change single properties of a resource (IncrementalAlterConfigs, KIP-339). Raises as `replace` does."""
         _check_form(
             [each.name for each in changes],
@@ -139,7 +139,7 @@ class ConfigWriter:
 
     # ---- loggers
 
-    def _alter_loggers(self, name: str, changes: Sequence[Change], *, validate_only: bool) -> None:
+    def _alter_loggers(self, name: str, changes: Sequence[AlterConfigOp], *, validate_only: bool) -> None:
         """Raises KafkaError: INVALID_REQUEST, INVALID_CONFIG."""
         number = whole_number(Type.INT, name)
         if number is None:
@@ -211,7 +211,7 @@ def _check_form(names: list[str], without_value: list[str]) -> None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {', '.join(without_value)}")
 
 
-def _edited(known: Properties, changes: Sequence[Change], rows: Mapping[str, Property]) -> dict[str, str]:
+def _edited(known: Properties, changes: Sequence[AlterConfigOp], rows: Mapping[str, ConfigKey]) -> dict[str, str]:
     """The properties after the changes. Raises KafkaError."""
     properties = dict(known)
     for name, operation, value in changes:

@@ -19,7 +19,7 @@ from typing import Any, Final
 from odradek.broker.config.definitions import BROKER_PROPERTIES, FALLBACKS, HOUR, MINUTE
 from odradek.broker.config.dynamic import base_name, only_dynamic
 from odradek.broker.config.ignored import documentation
-from odradek.broker.config.listeners import Endpoint, address_of, parse_listeners, parse_pairs, parse_protocol_map
+from odradek.broker.config.listeners import address_of, parse_listeners, parse_pairs, parse_protocol_map
 from odradek.broker.config.properties import parse_properties
 from odradek.broker.config.removed import REPLACED_BY
 from odradek.broker.config.rules import check_rules
@@ -33,6 +33,7 @@ from odradek.broker.config.types import (
     read_value,
     show_value,
 )
+from odradek.broker.registry.znodes import Endpoint
 
 Layer = tuple[Source, Mapping[str, str]]
 

@@ -117,7 +117,10 @@ class ClientConfigs:
         return scram.iterations(await self._read(quotas.path({quotas.USER: user}))) if user else []
 
     async def alter_credentials(
-        self, user: str, deletions: Sequence[scram.Deletion], upsertions: Sequence[scram.Upsertion]
+        self,
+        user: str,
+        deletions: Sequence[scram.UserScramCredentialDeletion],
+        upsertions: Sequence[scram.UserScramCredentialUpsertion],
     ) -> None:
         """Change a user's SCRAM credentials, all or none.
 

@@ -14,16 +14,16 @@ from odradek.broker.config.types import (
     DOUBLE_MAX,
     INT_MAX,
     LONG_MAX,
+    ConfigKey,
     KafkaVersion,
     NonEmpty,
     OneOf,
-    Property,
     Range,
     Type,
     Update,
 )
 
-P: Final = Property
+P: Final = ConfigKey
 BOOLEAN, STRING, INT, SHORT, LONG, DOUBLE, LIST, CLASS, PASSWORD = list(Type)[1:]
 READ_ONLY, PER_BROKER, CLUSTER_WIDE = Update
 WORKS: Final = True
@@ -44,7 +44,7 @@ TIMESTAMPS: Final = OneOf("CreateTime", "LogAppendTime")
 VERSION: Final = KafkaVersion()
 
 # fmt: off
-_ROWS: Final[tuple[Property, ...]] = (
+_ROWS: Final[tuple[ConfigKey, ...]] = (
     # Identity
     P("broker.id", INT, -1, ANY, READ_ONLY, WORKS,
       "Id of this broker in the cluster; -1 takes the id stored in the data directory, or generates one."),
@@ -756,7 +756,7 @@ _ROWS: Final[tuple[Property, ...]] = (
 )
 # fmt: on
 
-BROKER_PROPERTIES: Final[dict[str, Property]] = {row.name: row for row in _ROWS}
+BROKER_PROPERTIES: Final[dict[str, ConfigKey]] = {row.name: row for row in _ROWS}
 
 FALLBACKS: Final[dict[str, tuple[str, ...]]] = {
     name: family

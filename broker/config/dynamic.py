@@ -12,13 +12,13 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from odradek.broker.config.definitions import BROKER_PROPERTIES
-from odradek.broker.config.types import LONG_MAX, ConfigError, Property, Range, Type, Update, read_value
+from odradek.broker.config.types import LONG_MAX, ConfigError, ConfigKey, Range, Type, Update, read_value
 
 if TYPE_CHECKING:
     from odradek.broker.config.broker_config import BrokerConfig
 
 DYNAMIC_ONLY: Final = {
-    name: Property(name, Type.LONG, LONG_MAX, Range(0), Update.CLUSTER_WIDE, False, doc)
+    name: ConfigKey(name, Type.LONG, LONG_MAX, Range(0), Update.CLUSTER_WIDE, False, doc)
     for name, doc in (
         ("leader.replication.throttled.rate", "Bytes a second that throttled replicas get from this broker."),
         ("follower.replication.throttled.rate", "Bytes a second that throttled replicas fetch to this broker."),

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from odradek.broker.config.rules import REFUSED
-from odradek.broker.config.types import Property
+from odradek.broker.config.types import ConfigKey
 
 _LOOP: Final = "requests are served on one event loop"
 _KRAFT: Final = "it belongs to KRaft, and Odradek keeps its metadata as ZooKeeper mode does"
@@ -97,7 +97,7 @@ _BY_BEGINNING: Final[dict[str, str]] = {
 }
 
 
-def without_effect(row: Property) -> str | None:
+def without_effect(row: ConfigKey) -> str | None:
     """Why the property has no effect; None if it has one. Raises KeyError for an ignored property without a reason."""
     if row.effect:
         return None
@@ -109,7 +109,7 @@ def without_effect(row: Property) -> str | None:
     return reason
 
 
-def documentation(row: Property) -> str:
+def documentation(row: ConfigKey) -> str:
     """The documentation of the property for DescribeConfigs and the configuration page."""
     reason = without_effect(row)
     if reason is None:

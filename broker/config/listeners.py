@@ -9,30 +9,14 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterable, Mapping
-from typing import Final, NamedTuple
+from typing import Final
 
 from odradek.broker.config.types import ConfigError, is_digits
+from odradek.broker.registry.znodes import Endpoint
 
 SECURITY_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _HOST_CHARACTERS: Final = frozenset("0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-%._:")
 _PORT_MAX: Final = 65535
-
-
-class Endpoint(NamedTuple):
-    """One listener: its name, address and protocol. An empty host means every interface; port 0 a free port."""
-
-    listener: str
-    host: str
-    port: int
-    security_protocol: str
-
-    def __str__(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{self.listener}://{host}:{self.port}"
-
-    def advertise(self, host: str, port: int) -> Endpoint:
-        """This address for others: with `host` where it has none, and `port` where its port is 0."""
-        return self._replace(host=self.host or host, port=self.port or port)
 
 
 def parse_protocol_map(text: str) -> dict[str, str]:

@@ -29,10 +29,10 @@ from odradek.broker.config.definitions import (
     WORKS,
     P,
 )
-from odradek.broker.config.types import LONG_MAX, Property, Range, ThrottledReplicas
+from odradek.broker.config.types import LONG_MAX, ConfigKey, Range, ThrottledReplicas
 
 # fmt: off
-_ROWS: Final[tuple[Property, ...]] = (
+_ROWS: Final[tuple[ConfigKey, ...]] = (
     P("segment.bytes", INT, GIB, Range(14), CLUSTER_WIDE, WORKS,
       "Size at which the partition starts a new segment file."),
     P("segment.ms", LONG, 7 * DAY, Range(1), CLUSTER_WIDE, WORKS,
@@ -108,7 +108,7 @@ _ROWS: Final[tuple[Property, ...]] = (
 )
 # fmt: on
 
-TOPIC_PROPERTIES: Final[dict[str, Property]] = {row.name: row for row in _ROWS}
+TOPIC_PROPERTIES: Final[dict[str, ConfigKey]] = {row.name: row for row in _ROWS}
 
 BROKER_DEFAULTS: Final[dict[str, str]] = {
     "segment.bytes": "log.segment.bytes",

@@ -81,7 +81,7 @@ Value = bool | int | float | str | tuple[str, ...] | Password | None
 """A parsed value. INT, SHORT and LONG are `int`; LIST is a tuple; CLASS is the name of the class."""
 
 
-class Check(Protocol):
+class Validator(Protocol):
     """A limit on a value in addition to its type (Kafka: ConfigDef.Validator)."""
 
     def complaint(self, value: Value) -> str | None:
@@ -91,13 +91,13 @@ class Check(Protocol):
         """The allowed values, in the format of Kafka's documentation."""
 
 
-class Property(NamedTuple):
+class ConfigKey(NamedTuple):
     """One row of a table of properties."""
 
     name: str
     type: Type
     default: Value
-    allowed: Check | None
+    allowed: Validator | None
     update: Update
     effect: bool  # whether the property has an effect in Odradek
     doc: str
@@ -243,7 +243,7 @@ _BLANKS: Final = "".join(map(chr, range(33)))  # the characters that Java's Stri
 _LONGEST_NUMBER: Final = 40  # characters; prevents a slow conversion of a malicious text
 
 
-def read_value(row: Property, text: str) -> Value:
+def read_value(row: ConfigKey, text: str) -> Value:
     """The value of `text`, as parsed by `ConfigDef.parseType` and validated by the row's validator.
 
     Raises ConfigError, which contains the property, the text (unless secret) and what is allowed.
@@ -309,7 +309,7 @@ def whole_number(kind: Type, text: str) -> int | None:
     return number if low <= number <= high else None
 
 
-def _numbers_allowed(row: Property) -> str:
+def _numbers_allowed(row: ConfigKey) -> str:
     low, high = _NUMBER_RANGES[row.type]
     return f"{row.allowed or f'[{low},...,{high}]'}"
 

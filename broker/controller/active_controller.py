@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 from odradek.broker.config.broker_config import BrokerConfig
-from odradek.broker.controller.channel_manager import Channels, LiveBroker
+from odradek.broker.controller.channel_manager import Channels, ControlEndpoint
 from odradek.broker.controller.event_manager import ControllerEventManager
 from odradek.broker.controller.state.controller import ControllerMachine
 from odradek.broker.controller.state.steps import Children, ControllerMovedError, Read, Step, Steps, Watch, Write
@@ -150,7 +150,7 @@ class ActiveController:
         for broker_id, broker in self.machine.context.brokers.items():
             endpoint = next((each for each in broker.registration.endpoints if each.listener == listener), None)
             if endpoint is not None:
-                live[broker_id] = LiveBroker(endpoint.host, endpoint.port, broker.epoch)
+                live[broker_id] = ControlEndpoint(endpoint.host, endpoint.port, broker.epoch)
         self._channels.update(live)
         for broker_id, message in self.machine.drain():
             self._channels.send(broker_id, message, partial(self._answered, broker_id))

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from odradek.broker.metadata.cache import NO_LEADER, MetadataCache
-from odradek.broker.network.controller_channel import Ask
+from odradek.broker.network.controller_channel import SendToController
 from odradek.broker.network.inter_broker_connection import PeerLostError
 from odradek.broker.runtime.timers import Clock, Timer, Timers
 from odradek.protocol import messages as m
@@ -31,7 +31,7 @@ CreatableConfig = m.CreateTopicsRequest.CreatableTopicConfig
 
 
 @dataclass(frozen=True, slots=True)
-class WantedTopic:
+class AutoCreatedTopic:
     """A topic that a broker needs; -1 leaves a number to the controller's configuration."""
 
     name: str
@@ -118,7 +118,7 @@ class _Wait:
 class TopicCreator:
     """Sends CreateTopics requests to the controller."""
 
-    def __init__(self, ask: Ask, known: TopicsKnown, clock: Clock, timers: Timers) -> None:
+    def __init__(self, ask: SendToController, known: TopicsKnown, clock: Clock, timers: Timers) -> None:
         """`ask` sends a request to the controller."""
         self._ask = ask
         self._known = known
@@ -126,7 +126,7 @@ class TopicCreator:
         self._timers = timers
         self._under_way: dict[str, list[Callable[[str, ErrorCode], None]]] = {}
 
-    def create(self, wanted: list[WantedTopic], done: Callable[[Outcomes], None]) -> None:
+    def create(self, wanted: list[AutoCreatedTopic], done: Callable[[Outcomes], None]) -> None:
         """Create topics that do not exist. `done` receives the results once the metadata cache has the topics, once
         the controller has rejected them, or after DEADLINE_MS.
 
@@ -181,7 +181,7 @@ class TopicCreator:
             settle(name, code)
 
 
-def _request(topics: list[WantedTopic]) -> m.CreateTopicsRequest:
+def _request(topics: list[AutoCreatedTopic]) -> m.CreateTopicsRequest:
     return m.CreateTopicsRequest(
         topics=[
             Creatable(

@@ -24,7 +24,7 @@ RETRY_MS: Final = 100
 OnResponse = Callable[[Any], None]
 
 
-class LiveBroker(NamedTuple):
+class ControlEndpoint(NamedTuple):
     """The address for control requests of a broker, and the broker's incarnation."""
 
     host: str
@@ -35,7 +35,7 @@ class LiveBroker(NamedTuple):
 class Channels(Protocol):
     """The interface of the channel manager that the controller uses."""
 
-    def update(self, live: dict[int, LiveBroker]) -> None:
+    def update(self, live: dict[int, ControlEndpoint]) -> None:
         """Set the live brokers."""
         ...
 
@@ -58,7 +58,7 @@ class ControllerChannelManager:
         queue = self._queues.get(broker_id)
         return (queue.broker.host, queue.broker.port) if queue is not None else None
 
-    def update(self, live: Mapping[int, LiveBroker]) -> None:
+    def update(self, live: Mapping[int, ControlEndpoint]) -> None:
         """Set the live brokers, and drop what is queued for other brokers or for earlier incarnations."""
         for broker_id, queue in list(self._queues.items()):
             if live.get(broker_id) != queue.broker:
@@ -89,7 +89,7 @@ class _BrokerQueue:
     def __init__(
         self,
         ask: Callable[[Any, OnAnswer, OnPeerLost, int], None],
-        broker: LiveBroker,
+        broker: ControlEndpoint,
         network: Network,
         timeout_ms: int,
     ) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from odradek.broker.config.broker_config import BrokerConfig
-from odradek.broker.network.controller_channel import Ask
+from odradek.broker.network.controller_channel import SendToController
 from odradek.broker.network.inter_broker_connection import PeerLostError
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
@@ -21,7 +21,7 @@ from odradek.protocol.errors import ErrorCode
 log = logging.getLogger(__name__)
 
 
-async def request_controlled_shutdown(config: BrokerConfig, broker_epoch: int, ask: Ask) -> None:
+async def request_controlled_shutdown(config: BrokerConfig, broker_epoch: int, ask: SendToController) -> None:
     """Have the controller move leadership elsewhere before this broker stops (KIP-143's controlled shutdown)."""
     if not config["controlled.shutdown.enable"]:
         return

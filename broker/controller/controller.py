@@ -28,7 +28,7 @@ from odradek.broker.metadata.cache import MetadataCache
 from odradek.broker.metadata.registry_session import RegistrySession
 from odradek.broker.registry import znodes
 from odradek.broker.registry.interface import Check, Create, Event, NodeExistsError, Registry, RegistryError
-from odradek.broker.registry.znodes import Replicas
+from odradek.broker.registry.znodes import ReplicaAssignment
 from odradek.broker.runtime.timers import Clock, Timer, Timers
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -346,10 +346,10 @@ class Controller:
 
     async def list_partition_reassignments(
         self, partitions: list[TopicPartition] | None
-    ) -> dict[TopicPartition, Replicas]:
+    ) -> dict[TopicPartition, ReplicaAssignment]:
         """The ongoing reassignments of these partitions, or all. Raises KafkaError with NOT_CONTROLLER."""
 
-        async def look(active_controller: ActiveController) -> dict[TopicPartition, Replicas]:
+        async def look(active_controller: ActiveController) -> dict[TopicPartition, ReplicaAssignment]:
             under_way = active_controller.machine.reassignments.under_way()
             return {each: under_way[each] for each in under_way if partitions is None or each in partitions}
 

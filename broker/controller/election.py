@@ -54,11 +54,11 @@ class ControllerElection:
             try:
                 data, stat = await registry.get(znodes.CONTROLLER, on_change)
             except NoNodeError:
-                content = znodes.Controller(self._broker_id, self._clock.now_ms()).encode()
+                content = znodes.ControllerZNode(self._broker_id, self._clock.now_ms()).encode()
                 won = await self._increment_epoch(registry, Create(znodes.CONTROLLER, content, ephemeral=True))
             else:
                 if stat.ephemeral_owner != registry.session_id:
-                    return LostElection(znodes.Controller.decode(data).broker_id)
+                    return LostElection(znodes.ControllerZNode.decode(data).broker_id)
                 # This session owns the znode from an epoch that failed: a new epoch fences requests of the old one.
                 won = await self._increment_epoch(registry, Check(znodes.CONTROLLER, stat.version))
             if won is not None:

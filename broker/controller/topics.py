@@ -173,7 +173,7 @@ class TopicMaker:
             await _write(registry, context, Create(path, data))
         except NodeExistsError:
             await _write(registry, context, Set(path, data))
-        replicas = {index: znodes.Replicas(brokers) for index, brokers in sorted(assignment.items())}
+        replicas = {index: znodes.ReplicaAssignment(brokers) for index, brokers in sorted(assignment.items())}
         node = znodes.TopicAssignment(topic_id, replicas).encode()
         try:
             await _write(registry, context, Create(znodes.topic_path(name), node))
@@ -208,7 +208,7 @@ class TopicMaker:
         logs = self.budget.check(topic, new)
         if validate_only:
             return
-        assignment = {**old, **{index: znodes.Replicas(brokers) for index, brokers in new.items()}}
+        assignment = {**old, **{index: znodes.ReplicaAssignment(brokers) for index, brokers in new.items()}}
         data = znodes.TopicAssignment(context.topic_ids.get(topic), assignment).encode()
         try:
             await _write(registry, context, Set(znodes.topic_path(topic), data))
@@ -218,7 +218,7 @@ class TopicMaker:
 
     @staticmethod
     def _new_partitions(
-        context: Context, old: Mapping[int, znodes.Replicas], wanted: NewPartitions, more: int
+        context: Context, old: Mapping[int, znodes.ReplicaAssignment], wanted: NewPartitions, more: int
     ) -> Assignment:
         factor = len(old[0].replicas)
         if wanted.assignments is None:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
-from odradek.broker.coordinator.state.pending_writes import COMMITTED, PendingWrites, Write
+from odradek.broker.coordinator.state.pending_writes import COMMITTED, PendingWrite, PendingWrites
 from odradek.broker.runtime.state.effects import Append, CancelTimer, KeyValue, Now, Reply, SetTimer, TimerName
 from odradek.broker.runtime.timers import Clock, Timer, Timers
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -217,7 +217,7 @@ class CoordinatorEventProcessor(Generic[Machine]):
             case _:
                 hosted.led.shard.perform(hosted.machine, effect, hosted.led.epoch)
 
-    def _append(self, hosted: _Hosted[Machine], records: list[KeyValue], write: Write, permit: Any) -> None:
+    def _append(self, hosted: _Hosted[Machine], records: list[KeyValue], write: PendingWrite, permit: Any) -> None:
         if write.is_void:
             return
         done = partial(self._appended, hosted, write)
@@ -230,7 +230,7 @@ class CoordinatorEventProcessor(Generic[Machine]):
         except KafkaError as error:
             done(error.code)
 
-    def _appended(self, hosted: _Hosted[Machine], write: Write, error: ErrorCode) -> None:
+    def _appended(self, hosted: _Hosted[Machine], write: PendingWrite, error: ErrorCode) -> None:
         if write.is_void:
             return
         if error:

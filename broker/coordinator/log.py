@@ -21,7 +21,7 @@ from odradek.protocol.errors import ErrorCode, KafkaError
 LOAD_BYTES: Final = 5 << 20
 
 
-class InternalTopic:
+class InternalTopicLog:
     """The partitions of an internal topic on this broker."""
 
     def __init__(

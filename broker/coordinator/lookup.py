@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from odradek.broker.controller.auto_topic_creation import TopicCreator, TopicsKnown, WantedTopic
+from odradek.broker.controller.auto_topic_creation import AutoCreatedTopic, TopicCreator, TopicsKnown
 from odradek.broker.group.state.settings import GroupSettings
 from odradek.broker.metadata.cache import MetadataCache
 from odradek.broker.metadata.state.coordinator_partition import partition_for
@@ -27,7 +27,7 @@ class Coordinators:
     """Finds the broker that coordinates a group or a transactional id."""
 
     def __init__(
-        self, topics: InternalTopics, metadata_cache: MetadataCache, creator: TopicCreator, known: TopicsKnown
+        self, topics: InternalTopicSettings, metadata_cache: MetadataCache, creator: TopicCreator, known: TopicsKnown
     ) -> None:
         """`known` waits for conditions on `metadata_cache`."""
         self._topics = topics
@@ -71,7 +71,7 @@ class Coordinators:
         return ErrorCode.NONE, broker.broker_id, endpoint.host, endpoint.port, None
 
 
-class InternalTopics:
+class InternalTopicSettings:
     """Settings for the creation of internal topics (Kafka: AutoTopicCreationManager)."""
 
     def __init__(self, groups: GroupSettings, transactions: TransactionSettings, replicas: Callable[[], int]) -> None:
@@ -82,10 +82,10 @@ class InternalTopics:
         self._transactions = transactions
         self._replicas = replicas
 
-    def wanted(self, name: str) -> WantedTopic:
+    def wanted(self, name: str) -> AutoCreatedTopic:
         """The partitions, replication factor and configs for the automatic creation of a topic."""
         if name == GROUP_OFFSETS:
-            return WantedTopic(
+            return AutoCreatedTopic(
                 name,
                 partitions=self._groups.offsets_topic_num_partitions,
                 replication_factor=min(self._groups.offsets_topic_replication_factor, self._replicas()),
@@ -97,7 +97,7 @@ class InternalTopics:
             )
         if name == TRANSACTION_STATE:
             factor = min(self._transactions.transaction_state_log_replication_factor, self._replicas())
-            return WantedTopic(
+            return AutoCreatedTopic(
                 name,
                 partitions=self._transactions.transaction_state_log_num_partitions,
                 replication_factor=factor,
@@ -109,7 +109,7 @@ class InternalTopics:
                     "unclean.leader.election.enable": "false",
                 },
             )
-        return WantedTopic(name)
+        return AutoCreatedTopic(name)
 
 
 def _topic_of(kind: int) -> str:

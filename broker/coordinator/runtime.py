@@ -55,7 +55,7 @@ class CoordinatorLog(PartitionWriter, Protocol):
         ...
 
 
-class PartitionState(Enum):
+class CoordinatorState(Enum):
     """The state of a partition that this broker leads (Kafka: CoordinatorRuntime.CoordinatorState)."""
 
     LOADING = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
@@ -75,7 +75,7 @@ class CoordinatorContext(LedPartition[Machine]):
         self, partition: int, epoch: int, shard: CoordinatorShard[Machine], records: Iterator[tuple[Header, Record]]
     ) -> None:
         super().__init__(partition, epoch, shard)
-        self.state = PartitionState.LOADING
+        self.state = CoordinatorState.LOADING
         self.records = records
         self.timer: Timer | None = None
         """The next turn of the load."""
@@ -114,7 +114,7 @@ class CoordinatorRuntime(Generic[Machine, Shard]):
     def load(self, partition: int, epoch: int) -> None:
         """Load a partition that this broker leads in this epoch, and serve its keys."""
         context = self._contexts.get(partition)
-        if context is not None and context.state is not PartitionState.FAILED:
+        if context is not None and context.state is not CoordinatorState.FAILED:
             # A new epoch of the same leader: no other broker has written in between.
             context.epoch = epoch
             return
@@ -146,12 +146,12 @@ class CoordinatorRuntime(Generic[Machine, Shard]):
     @property
     def is_loading(self) -> bool:
         """Whether a partition is loading."""
-        return any(context.state is PartitionState.LOADING for context in self._contexts.values())
+        return any(context.state is CoordinatorState.LOADING for context in self._contexts.values())
 
     def shard(self, partition: int) -> Shard | None:
         """The shard of a partition that is loading or active."""
         context = self._contexts.get(partition)
-        if context is None or context.state is PartitionState.FAILED:
+        if context is None or context.state is CoordinatorState.FAILED:
             return None
         shard: Any = context.shard
         return shard  # type: ignore[no-any-return]
@@ -167,7 +167,7 @@ class CoordinatorRuntime(Generic[Machine, Shard]):
                 self._replay(context, *found)
         except (KafkaError, ProtocolError, OSError):
             log.exception("cannot load coordinator topic=%s partition=%d", self._topic, context.partition)
-            context.state = PartitionState.FAILED
+            context.state = CoordinatorState.FAILED
             return
         context.timer = self._set_timer(self._clock.monotonic_ms(), partial(self._load_more, context))
 
@@ -185,7 +185,7 @@ class CoordinatorRuntime(Generic[Machine, Shard]):
 
     def _loaded(self, context: CoordinatorContext[Machine]) -> None:
         context.shard.on_loaded(self.now())
-        context.state = PartitionState.ACTIVE
+        context.state = CoordinatorState.ACTIVE
         found = list(context.shard.machines.items())
         for key, machine in found:
             self._processor.host(context, key, machine)

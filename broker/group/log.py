@@ -10,14 +10,14 @@ from odradek.broker.runtime.state.effects import KeyValue
 from odradek.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from odradek.broker.replication.transaction_verification import Support, Transaction
+    from odradek.broker.replication.transaction_verification import ProducerTransaction, Support
 
 
 class TransactionalLog(TransactionalWriter, Protocol):
     """The partitions of `__consumer_offsets` that this broker leads."""
 
     def ask(
-        self, partition: int, transaction: Transaction, support: Support, done: Callable[[ErrorCode, Any], None]
+        self, partition: int, transaction: ProducerTransaction, support: Support, done: Callable[[ErrorCode, Any], None]
     ) -> None:
         """Send the request to the transaction coordinator; call `done` with a permit for `append`, or with an error."""
         ...

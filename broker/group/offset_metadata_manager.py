@@ -19,7 +19,7 @@ from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
-    from odradek.broker.replication.transaction_verification import Support, Transaction
+    from odradek.broker.replication.transaction_verification import ProducerTransaction, Support
 
 
 class OffsetMetadataManager:
@@ -49,7 +49,7 @@ class OffsetMetadataManager:
         self,
         group_id: str,
         request: CommitRequest,
-        transaction: Transaction,
+        transaction: ProducerTransaction,
         support: Support,
         answer: Callable[[list[ErrorCode]], None],
     ) -> None:

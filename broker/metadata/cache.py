@@ -17,7 +17,7 @@ from odradek.protocol.errors import ErrorCode
 NO_LEADER = -1
 
 
-class Endpoint(NamedTuple):
+class ListenerAddress(NamedTuple):
     """The address of one listener of a broker."""
 
     listener: str
@@ -29,10 +29,10 @@ class BrokerMetadata(NamedTuple):
     """A live broker."""
 
     broker_id: int
-    endpoints: tuple[Endpoint, ...]
+    endpoints: tuple[ListenerAddress, ...]
     rack: str | None = None
 
-    def endpoint(self, listener: str) -> Endpoint | None:
+    def endpoint(self, listener: str) -> ListenerAddress | None:
         """The endpoint of that listener, None when the broker does not have it."""
         return next((endpoint for endpoint in self.endpoints if endpoint.listener == listener), None)
 
@@ -156,7 +156,7 @@ class MetadataCache:
         exists = self.has(topic, partition)
         return ErrorCode.NOT_LEADER_OR_FOLLOWER if exists else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
-    def nodes(self, listener: str, ids: Container[int]) -> Iterator[tuple[BrokerMetadata, Endpoint]]:
+    def nodes(self, listener: str, ids: Container[int]) -> Iterator[tuple[BrokerMetadata, ListenerAddress]]:
         """Those of these brokers that have the listener, with its endpoint."""
         return ((broker, endpoint) for broker, endpoint in self.live_brokers(listener) if broker.broker_id in ids)
 
@@ -169,7 +169,7 @@ class MetadataCache:
         topic = self.topics.get(name)
         return topic.topic_id if topic is not None else bytes(16)
 
-    def live_brokers(self, listener: str) -> list[tuple[BrokerMetadata, Endpoint]]:
+    def live_brokers(self, listener: str) -> list[tuple[BrokerMetadata, ListenerAddress]]:
         """The brokers that have a listener, by id, with its endpoint; this broker alone before UpdateMetadata."""
         own = {} if self.own is None else {self.own.broker_id: self.own}
         found = ((broker, broker.endpoint(listener)) for _, broker in sorted((self.brokers or own).items()))

@@ -27,14 +27,16 @@ GROUP_VERSION: Final = "group.version"
 NO_EPOCH: Final = -1
 
 
-class Range(NamedTuple):
+class SupportedVersionRange(NamedTuple):
     """The levels of a feature that a broker supports."""
 
     lowest: int
     highest: int
 
 
-SUPPORTED: Final[Mapping[str, Range]] = MappingProxyType({GROUP_VERSION: Range(0, 1), TRANSACTION_VERSION: Range(0, 2)})
+SUPPORTED: Final[Mapping[str, SupportedVersionRange]] = MappingProxyType(
+    {GROUP_VERSION: SupportedVersionRange(0, 1), TRANSACTION_VERSION: SupportedVersionRange(0, 2)}
+)
 REGISTERED: Final = {
     name: {"min_version": max(1, each.lowest), "max_version": each.highest} for name, each in SUPPORTED.items()
 }

@@ -23,7 +23,7 @@ RETRY_S: Final = 0.2
 OpenSession = Callable[[], Awaitable[Registry]]
 
 
-class Member(Protocol):
+class StateChangeHandler(Protocol):
     """A part of the broker that depends on the session."""
 
     def session_lost(self) -> None:
@@ -41,7 +41,7 @@ class RegistrySession:
     def __init__(self, open_session: OpenSession) -> None:
         """Nothing is opened before `start`."""
         self._open = open_session
-        self._members: tuple[Member, ...] = ()
+        self._members: tuple[StateChangeHandler, ...] = ()
         self._registry: Registry | None = None
         self._renewing: asyncio.Task[None] | None = None
         self._closed = False
@@ -56,7 +56,7 @@ class RegistrySession:
         """Open the first session; `begin` notifies the members. Raises RegistryError."""
         return await self._connect()
 
-    async def begin(self, members: Iterable[Member]) -> None:
+    async def begin(self, members: Iterable[StateChangeHandler]) -> None:
         """Notify the members of this session and of all later ones, in their order. Raises what they raise."""
         self._members = tuple(members)
         for member in self._members:

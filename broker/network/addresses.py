@@ -5,10 +5,9 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable
 
-from odradek.broker.config import listeners as config_listeners
 from odradek.broker.config.broker_config import BrokerConfig
 from odradek.broker.config.types import ConfigError
-from odradek.broker.metadata.cache import Endpoint
+from odradek.broker.metadata.cache import ListenerAddress
 from odradek.broker.metadata.features import REGISTERED
 from odradek.broker.metrics.refusals import RateLimitedReport
 from odradek.broker.registry import znodes
@@ -40,7 +39,7 @@ class Addresses:
         self._connection_quotas = ConnectionQuotas()
         self._listeners: dict[str, tuple[Listener, str, int]] = {}
         """By name, each with its configured host and its bound port."""
-        self.endpoints: tuple[Endpoint, ...] = ()
+        self.endpoints: tuple[ListenerAddress, ...] = ()
         """The advertised addresses."""
         self._on_frame = on_frame
 
@@ -92,7 +91,7 @@ class Addresses:
             self._advertise()
         return before != self.endpoints
 
-    async def _open(self, endpoint: config_listeners.Endpoint) -> Listener:
+    async def _open(self, endpoint: znodes.Endpoint) -> Listener:
         config, name = self._config, endpoint.listener
         listener = self._listen(
             name, self._on_frame, limits=self._limits, report=self._report, connection_quotas=self._connection_quotas
@@ -114,7 +113,7 @@ class Addresses:
         for name, (_, host, port) in self._listeners.items():
             if name in reported_to:
                 reachable = reported_to[name].advertise(_own_name(host), port)
-                received.append(Endpoint(name, reachable.host, reachable.port))
+                received.append(ListenerAddress(name, reachable.host, reachable.port))
         self.endpoints = tuple(received)
 
     def log_suppressed_refusals(self) -> None:

@@ -12,7 +12,7 @@ from odradek.broker.metadata.cache import MetadataCache
 from odradek.broker.network.inter_broker_client import InterBrokerClient, OnAnswer, OnPeerLost
 
 
-class Ask(Protocol):
+class SendToController(Protocol):
     """Sends a request to the controller; exactly one of both callbacks is called, later."""
 
     def __call__(self, request: Any, on_answer: OnAnswer, on_lost: OnPeerLost) -> None: ...

@@ -25,7 +25,7 @@ from odradek.broker.registry.interface import (
     Stat,
 )
 from odradek.broker.registry.jute import JuteError, JuteReader, JuteWriter
-from odradek.broker.registry.tree import CheckStep, CreateStep, DeleteStep, SetStep, Transaction
+from odradek.broker.registry.tree import CheckStep, CreateStep, DeleteStep, JournalTransaction, SetStep
 
 MAX_PACKET_BYTES: Final = 0xFFFFF
 """ZooKeeper's jute.maxbuffer."""
@@ -44,7 +44,7 @@ _OPEN: Final = [(31, "world", "anyone")]
 _EPHEMERAL, _SEQUENTIAL = 1, 2
 
 
-class Kind(IntEnum):
+class OpCode(IntEnum):
     """The kind of a request (ZooDefs.OpCode)."""
 
     CREATE = 1
@@ -164,20 +164,20 @@ def encode_event(event: Event) -> bytes:
 def decode_write(kind: int, source: JuteReader) -> Operation:
     """One change, alone or within a transaction. Raises InvalidAclError, UnimplementedError and BadArgumentsError."""
     match kind:
-        case Kind.CREATE | Kind.CREATE_2:
+        case OpCode.CREATE | OpCode.CREATE_2:
             path, data = source.take_string(), source.take_buffer()
             acl, flags = take_acl(source), source.take_int()
             check_acl(path, acl)
             return Create(path, data, *_node_kind(path, flags))
-        case Kind.SET_DATA:
+        case OpCode.SET_DATA:
             return Set(source.take_string(), source.take_buffer(), source.take_int())
-        case Kind.DELETE:
+        case OpCode.DELETE:
             return Delete(source.take_string(), source.take_int())
-        case Kind.CHECK:
+        case OpCode.CHECK:
             return Check(source.take_string(), source.take_int())
-        case Kind.CREATE_CONTAINER | Kind.CREATE_TTL:
+        case OpCode.CREATE_CONTAINER | OpCode.CREATE_TTL:
             path, _, _, _ = source.take_string(), source.take_buffer(), take_acl(source), source.take_int()
-            if kind == Kind.CREATE_TTL:
+            if kind == OpCode.CREATE_TTL:
                 source.take_long()
             raise UnimplementedError(path, "containers and nodes that time out are not supported")
         case _:
@@ -206,7 +206,7 @@ def decode_set_watches(source: JuteReader, kind: int) -> SetWatches:
     """Raises UnimplementedError for watches that stay after they fired."""
     zxid = source.take_long()
     data, exists, children = _take_strings(source), _take_strings(source), _take_strings(source)
-    if kind == Kind.SET_WATCHES_2 and (_take_strings(source) or _take_strings(source)):
+    if kind == OpCode.SET_WATCHES_2 and (_take_strings(source) or _take_strings(source)):
         raise UnimplementedError("", "persistent watches are not supported")
     return SetWatches(zxid, data, exists, children)
 
@@ -276,7 +276,7 @@ def encode_open_acl() -> bytes:
     return out.to_bytes()
 
 
-def encode_results(kinds: Sequence[int], transaction: Transaction, results: Sequence[object]) -> bytes:
+def encode_results(kinds: Sequence[int], transaction: JournalTransaction, results: Sequence[object]) -> bytes:
     """MultiResponse of a transaction that was accepted."""
     out = bytearray()
     for kind, result in zip(kinds, encode_each(kinds, transaction, results), strict=True):
@@ -289,19 +289,19 @@ def encode_failure(count: int, index: int, error: int) -> bytes:
     out = bytearray()
     for position in range(count):
         code = 0 if position < index else error if position == index else InconsistencyError.code
-        out += _MULTI_HEADER.pack(Kind.ERROR, False, code) + LENGTH.pack(code)
+        out += _MULTI_HEADER.pack(OpCode.ERROR, False, code) + LENGTH.pack(code)
     return bytes(out + _MULTI_END)
 
 
-def encode_each(kinds: Sequence[int], transaction: Transaction, results: Sequence[object]) -> list[bytes]:
+def encode_each(kinds: Sequence[int], transaction: JournalTransaction, results: Sequence[object]) -> list[bytes]:
     """The bodies of the responses to the operations of a write, one by one."""
     return [_encode_result(kind, transaction, index, results[index]) for index, kind in enumerate(kinds)]
 
 
-def _encode_result(kind: int, transaction: Transaction, index: int, result: object) -> bytes:
+def _encode_result(kind: int, transaction: JournalTransaction, index: int, result: object) -> bytes:
     match transaction.steps[index]:
         case CreateStep(path) as step:
-            return encode_path(path) + (encode_stat(_first_stat(step, transaction)) if kind == Kind.CREATE_2 else b"")
+            return encode_path(path) + (encode_stat(_first_stat(step, transaction)) if kind == OpCode.CREATE_2 else b"")
         case SetStep():
             assert isinstance(result, Stat)
             return encode_stat(result)
@@ -311,10 +311,10 @@ def _encode_result(kind: int, transaction: Transaction, index: int, result: obje
             raise AssertionError(f"{step} answers no request")
 
 
-def _first_stat(step: CreateStep, transaction: Transaction) -> Stat:
+def _first_stat(step: CreateStep, transaction: JournalTransaction) -> Stat:
     zxid, time_ms = transaction.zxid, transaction.time_ms
     owner = transaction.session_id if step.ephemeral else 0
     return Stat(zxid, zxid, time_ms, time_ms, 0, 0, 0, owner, len(step.data or b""), 0, zxid)
 
 
-_MULTI_END: Final = _MULTI_HEADER.pack(Kind.ERROR, True, -1)
+_MULTI_END: Final = _MULTI_HEADER.pack(OpCode.ERROR, True, -1)

@@ -35,9 +35,9 @@ from odradek.broker.registry.interface import (
     Stat,
     Watcher,
 )
-from odradek.broker.registry.journal import DEFAULT_SNAPSHOT_BYTES, Disk, Journal, NoJournal
+from odradek.broker.registry.journal import DEFAULT_SNAPSHOT_BYTES, Journal, JournalDisk, NoJournal
 from odradek.broker.registry.transactions import encode_snapshot
-from odradek.broker.registry.tree import Committed, Transaction, Tree, Watches
+from odradek.broker.registry.tree import CommittedTransaction, JournalTransaction, Tree, Watches
 
 DEFAULT_SESSION_TIMEOUT_MS = 18_000
 """Kafka's zookeeper.session.timeout.ms."""
@@ -56,7 +56,7 @@ class _Batch:
     __slots__ = ("durable", "notified", "transactions")
 
     def __init__(self) -> None:
-        self.transactions: list[Transaction] = []
+        self.transactions: list[JournalTransaction] = []
         self.notified: list[Callable[[], None]] = []
         self.durable: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -81,7 +81,7 @@ class EmbeddedEnsemble:
 
     def __init__(
         self,
-        disk: Disk | None,
+        disk: JournalDisk | None,
         folder: str,
         *,
         now_ms: Callable[[], int],
@@ -178,7 +178,7 @@ class EmbeddedEnsemble:
         """Drop the watches of a session that continues without them."""
         self._watches.forget(session_id)
 
-    def commit(self, write: Callable[[Tree, int], Committed]) -> Committed:
+    def commit(self, write: Callable[[Tree, int], CommittedTransaction]) -> CommittedTransaction:
         """Change the tree. Raises what `write` raises, and ConnectionLossError; `settle` waits until it is durable."""
         self.check()
         committed = write(self._tree, self._now_ms())
@@ -343,7 +343,7 @@ class EmbeddedRegistry:
         self._check_open()
         made: list[Created] = []
 
-        def write(tree: Tree, now_ms: int) -> Committed:
+        def write(tree: Tree, now_ms: int) -> CommittedTransaction:
             created, committed = tree.create(self._session_id, operation, now_ms)
             made.append(created)
             return committed

@@ -30,7 +30,7 @@ from odradek.broker.registry.transactions import (
     frame,
     read_record,
 )
-from odradek.broker.registry.tree import Transaction, Tree
+from odradek.broker.registry.tree import JournalTransaction, Tree
 
 DEFAULT_SNAPSHOT_BYTES = 1024 * 1024
 _VERSION_FOLDER = "version-2"
@@ -41,7 +41,7 @@ _UNFINISHED = ".tmp"
 """The suffix of a file that the disk has not renamed into place yet."""
 
 
-class File(Protocol):
+class JournalFile(Protocol):
     """An open file, as far as the journal needs one. Everything raises OSError."""
 
     def write(self, data: bytes, position: int) -> None:
@@ -65,17 +65,17 @@ class Name(Protocol):
         """Its name within the directory."""
 
 
-class Lock(Protocol):
+class JournalLock(Protocol):
     """A lock that is held."""
 
     def release(self) -> None:
         """Release the lock."""
 
 
-class Disk(Protocol):
+class JournalDisk(Protocol):
     """A file system, as far as the journal needs one; the disk of the logs is one. Everything raises OSError."""
 
-    def open(self, path: str) -> File:
+    def open(self, path: str) -> JournalFile:
         """Open for writing, created empty where it is missing."""
 
     def read(self, path: str) -> bytes:
@@ -96,7 +96,7 @@ class Disk(Protocol):
     def sync_directory(self, path: str) -> None:
         """Make the names in a directory durable."""
 
-    def lock(self, path: str) -> Lock | None:
+    def lock(self, path: str) -> JournalLock | None:
         """Take the exclusive lock on a file; None where another process holds it."""
 
 
@@ -113,12 +113,12 @@ class Journal:
 
     __slots__ = ("_disk", "_file", "_folder", "_lock", "_log_bytes", "_position", "_snapshot_bytes", "_snapshot_size")
 
-    def __init__(self, disk: Disk, folder: str, *, snapshot_bytes: int = DEFAULT_SNAPSHOT_BYTES) -> None:
+    def __init__(self, disk: JournalDisk, folder: str, *, snapshot_bytes: int = DEFAULT_SNAPSHOT_BYTES) -> None:
         self._disk = disk
         self._folder = f"{folder}/{_VERSION_FOLDER}"
         self._snapshot_bytes = snapshot_bytes
-        self._lock: Lock | None = None
-        self._file: File | None = None
+        self._lock: JournalLock | None = None
+        self._file: JournalFile | None = None
         self._position = 0
         self._log_bytes = 0
         self._snapshot_size = 0
@@ -141,7 +141,7 @@ class Journal:
             self._load_log(tree, number, is_last=index + 1 == len(logs))
         return tree
 
-    def write(self, transactions: Sequence[Transaction]) -> None:
+    def write(self, transactions: Sequence[JournalTransaction]) -> None:
         """Append transactions in one write and make them durable. After an OSError the journal must not be used
         again.
         """
@@ -266,7 +266,7 @@ class NoJournal:
         """An empty tree."""
         return Tree()
 
-    def write(self, transactions: Sequence[Transaction]) -> None:
+    def write(self, transactions: Sequence[JournalTransaction]) -> None:
         """Write nothing."""
 
     def is_snapshot_due(self) -> bool:

@@ -124,7 +124,7 @@ class ReadAheadSocket:
         self._socket.close()
 
 
-class Answer:
+class AsyncResult:
     """The result of a request (kazoo.interfaces.IAsyncResult, as far as kazoo uses it without waiting).
 
     It may be set in any thread; its links are called on the loop.
@@ -134,7 +134,7 @@ class Answer:
 
     def __init__(self, deliver: Callable[[Callable[[], None]], None]) -> None:
         self._deliver = deliver
-        self._links: list[Callable[[Answer], None]] = []
+        self._links: list[Callable[[AsyncResult], None]] = []
         self._notified = False
         self.value: Any = None
         self.exception: Exception | None = None
@@ -155,7 +155,7 @@ class Answer:
             raise self.exception
         return self.value
 
-    def rawlink(self, link: Callable[[Answer], None]) -> None:
+    def rawlink(self, link: Callable[[AsyncResult], None]) -> None:
         """Call `link` with this once it is set. On the loop only."""
         self._links.append(link)
         if self._notified:
@@ -235,8 +235,8 @@ class LoopHandler:
         """Deliver a watch that fired."""
         self.deliver(lambda: callback.func(*callback.args))
 
-    def async_result(self) -> Answer:
-        return Answer(self.deliver)
+    def async_result(self) -> AsyncResult:
+        return AsyncResult(self.deliver)
 
     def spawn(self, function: Callable[..., None], *arguments: Any, **options: Any) -> threading.Thread:
         thread = threading.Thread(target=function, args=arguments, kwargs=options, name="zookeeper", daemon=True)

@@ -30,12 +30,12 @@ from collections.abc import Callable
 from typing import Final, NamedTuple, cast
 
 from odradek.broker.registry import client_wire as wire
-from odradek.broker.registry.client_wire import Kind
+from odradek.broker.registry.client_wire import OpCode
 from odradek.broker.registry.embedded import EmbeddedEnsemble
 from odradek.broker.registry.interface import ConnectionLossError, Event, RegistryError
 from odradek.broker.registry.jute import JuteError, JuteReader
-from odradek.broker.registry.server_answers import Answers
-from odradek.broker.registry.server_sessions import Sessions
+from odradek.broker.registry.request_processor import RequestProcessor
+from odradek.broker.registry.server_sessions import SessionTracker
 
 DEFAULT_TICK_MS = 2_000
 """ZooKeeper's tickTime: sessions last from 2 to 20 of these."""
@@ -71,16 +71,16 @@ class Service(NamedTuple):
     """The objects that all connections of a server share."""
 
     ensemble: EmbeddedEnsemble
-    sessions: Sessions
-    answers: Answers
+    sessions: SessionTracker
+    answers: RequestProcessor
     statistics: Statistics
 
 
-class Connection(asyncio.Protocol):
+class ServerConnection(asyncio.Protocol):
     """One client's connection, in frames. Its session may outlive it."""
 
     def __init__(
-        self, service: Service, on_made: Callable[[Connection], None], on_lost: Callable[[Connection], None]
+        self, service: Service, on_made: Callable[[ServerConnection], None], on_lost: Callable[[ServerConnection], None]
     ) -> None:
         self._ensemble, self._sessions, self._answers, self._statistics = service
         self._on_made = on_made
@@ -204,16 +204,16 @@ class Connection(asyncio.Protocol):
         except RegistryError as refusal:
             error = refusal.code
         self._say(wire.encode_reply(xid, self._ensemble.committed_zxid, error, body))
-        if kind == Kind.CLOSE_SESSION:
+        if kind == OpCode.CLOSE_SESSION:
             self._ensemble.when_settled(self.close)
 
     def _do(self, kind: int, source: JuteReader) -> bytes:
         match kind:
-            case Kind.PING | Kind.AUTH:
+            case OpCode.PING | OpCode.AUTH:
                 pass  # nodes are open to all, so the client's identity does not matter
-            case Kind.CLOSE_SESSION:
+            case OpCode.CLOSE_SESSION:
                 self._sessions.close(self._session_id)
-            case Kind.SET_WATCHES | Kind.SET_WATCHES_2:
+            case OpCode.SET_WATCHES | OpCode.SET_WATCHES_2:
                 for event in self._answers.set_watches(kind, self._session_id, source, self._hear):
                     self._say(wire.encode_event(event))
             case _:
@@ -298,7 +298,7 @@ class RegistryServer:
         self._ensemble = ensemble
         self._tick_ms = tick_ms
         self._monotonic_ms = monotonic_ms or _loop_ms
-        self._connections: dict[Connection, float] = {}
+        self._connections: dict[ServerConnection, float] = {}
         self._deserted = asyncio.Event()
         self._deserted.set()
         self._service: Service | None = None
@@ -308,10 +308,12 @@ class RegistryServer:
     async def start(self, host: str, port: int) -> int:
         """Listen; returns the port, a free one if `port` is 0. Raises OSError."""
         loop = asyncio.get_running_loop()
-        sessions = Sessions(self._ensemble, self._tick_ms, self._monotonic_ms)
-        service = self._service = Service(self._ensemble, sessions, Answers(self._ensemble), Statistics())
+        sessions = SessionTracker(self._ensemble, self._tick_ms, self._monotonic_ms)
+        service = self._service = Service(self._ensemble, sessions, RequestProcessor(self._ensemble), Statistics())
         try:
-            self._listener = await loop.create_server(lambda: Connection(service, self._enter, self._leave), host, port)
+            self._listener = await loop.create_server(
+                lambda: ServerConnection(service, self._enter, self._leave), host, port
+            )
         except BaseException:
             sessions.detach()
             raise
@@ -354,12 +356,12 @@ class RegistryServer:
         self._tick = asyncio.get_running_loop().call_later(self._tick_ms / 1000, self._on_tick)
         self.sweep()
 
-    def _enter(self, connection: Connection) -> None:
+    def _enter(self, connection: ServerConnection) -> None:
         self._connections[connection] = self._monotonic_ms()
         self._deserted.clear()
         self._count()
 
-    def _leave(self, connection: Connection) -> None:
+    def _leave(self, connection: ServerConnection) -> None:
         self._connections.pop(connection, None)
         if not self._connections:
             self._deserted.set()

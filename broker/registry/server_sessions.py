@@ -57,7 +57,7 @@ class _Session:
         self.deadline_ms = now_ms + timeout_ms
 
 
-class Sessions:
+class SessionTracker:
     """The sessions of one ensemble. `monotonic_ms` is the clock of their timeouts."""
 
     __slots__ = ("_ensemble", "_monotonic_ms", "_sessions", "_swept_ms", "_tick_ms")

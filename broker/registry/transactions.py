@@ -23,11 +23,11 @@ from odradek.broker.registry.tree import (
     CloseSessionStep,
     CreateStep,
     DeleteStep,
+    JournalTransaction,
     Node,
     OpenSessionStep,
     SetStep,
     Step,
-    Transaction,
     Tree,
 )
 
@@ -48,18 +48,18 @@ _ALL_PERMISSIONS: Final = 31
 _WORLD: Final = (_ALL_PERMISSIONS, "world", "anyone")
 
 
-class Record(NamedTuple):
+class JournalRecord(NamedTuple):
     """One record of a log. `transaction` is None for the record of a failed write. `end` is the position behind it.
 
     `batch_position` counts the records of one write to the file; see `frame`.
     """
 
-    transaction: Transaction | None
+    transaction: JournalTransaction | None
     batch_position: int
     end: int
 
 
-def frame(transaction: Transaction, batch_position: int) -> bytes:
+def frame(transaction: JournalTransaction, batch_position: int) -> bytes:
     """The record of a transaction.
 
     ZooKeeper stores a client's request number (cxid) in the header and never reads it back. This field has the position
@@ -73,7 +73,7 @@ def frame(transaction: Transaction, batch_position: int) -> bytes:
     return _FRAME.pack(zlib.adler32(payload), len(payload)) + payload + _RECORD_END
 
 
-def read_record(buffer: memoryview, position: int) -> Record | None:
+def read_record(buffer: memoryview, position: int) -> JournalRecord | None:
     """The record at a position, or None where there is none: the end, zeros, or bytes that are torn or damaged.
 
     Raises JuteError for a whole record that cannot be decoded.
@@ -89,10 +89,10 @@ def read_record(buffer: memoryview, position: int) -> Record | None:
     if zlib.adler32(payload) != checksum:
         return None
     transaction, batch_position = _decode(payload)
-    return Record(transaction, batch_position, end)
+    return JournalRecord(transaction, batch_position, end)
 
 
-def _encode_body(transaction: Transaction) -> tuple[int, bytes]:
+def _encode_body(transaction: JournalTransaction) -> tuple[int, bytes]:
     if not transaction.multi:
         (step,) = transaction.steps
         return _encode_step(step)
@@ -139,7 +139,7 @@ def _encode_step(step: Step) -> tuple[int, bytes]:
     return kind, out.to_bytes()
 
 
-def _decode(payload: memoryview) -> tuple[Transaction | None, int]:
+def _decode(payload: memoryview) -> tuple[JournalTransaction | None, int]:
     source = JuteReader(payload)
     session_id, batch_position, zxid, time_ms, kind = source.take_struct(_HEADER)
     if kind == _ERROR:
@@ -147,7 +147,7 @@ def _decode(payload: memoryview) -> tuple[Transaction | None, int]:
     steps = _decode_multi(source) if kind == _MULTI else [_decode_step(kind, source)]
     if steps is None:
         return None, batch_position
-    return Transaction(session_id, zxid, time_ms, tuple(steps), kind == _MULTI), batch_position
+    return JournalTransaction(session_id, zxid, time_ms, tuple(steps), kind == _MULTI), batch_position
 
 
 def _decode_multi(source: JuteReader) -> list[Step] | None:

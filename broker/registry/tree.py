@@ -142,7 +142,7 @@ class CloseSessionStep(NamedTuple):
 Step: TypeAlias = CreateStep | SetStep | DeleteStep | CheckStep | OpenSessionStep | CloseSessionStep
 
 
-class Transaction(NamedTuple):
+class JournalTransaction(NamedTuple):
     """The journal's record of one write: its session, its time and its steps, all under one zxid."""
 
     session_id: int
@@ -152,11 +152,11 @@ class Transaction(NamedTuple):
     multi: bool = False
 
 
-class Committed(NamedTuple):
+class CommittedTransaction(NamedTuple):
     """An accepted write: the results for the caller, the transaction for the journal, the events for the watches."""
 
     results: list[OperationResult]
-    transaction: Transaction
+    transaction: JournalTransaction
     events: list[Event]
 
 
@@ -230,14 +230,14 @@ class Tree:
 
     # Writes
 
-    def open_session(self, session_id: int, timeout_ms: int, now_ms: int) -> Committed:
+    def open_session(self, session_id: int, timeout_ms: int, now_ms: int) -> CommittedTransaction:
         """Begin a session. The id must be new: raises BadArgumentsError."""
         if session_id in self._sessions:
             raise BadArgumentsError(detail=f"session {session_id:#x} is open already")
         self._zxid += 1
-        return self._commit(Transaction(session_id, self._zxid, now_ms, (OpenSessionStep(timeout_ms),)), [None])
+        return self._commit(JournalTransaction(session_id, self._zxid, now_ms, (OpenSessionStep(timeout_ms),)), [None])
 
-    def close_session(self, session_id: int, now_ms: int) -> Committed:
+    def close_session(self, session_id: int, now_ms: int) -> CommittedTransaction:
         """End a session, by its owner or because it expired; its ephemeral nodes are deleted in path order.
 
         Raises SessionExpiredError when there is no such session.
@@ -245,9 +245,9 @@ class Tree:
         self._check_session(session_id)
         self._zxid += 1
         paths = tuple(sorted(self._ephemerals.get(session_id, ())))
-        return self._commit(Transaction(session_id, self._zxid, now_ms, (CloseSessionStep(paths),)), [None])
+        return self._commit(JournalTransaction(session_id, self._zxid, now_ms, (CloseSessionStep(paths),)), [None])
 
-    def create(self, session_id: int, operation: Create, now_ms: int) -> tuple[Created, Committed]:
+    def create(self, session_id: int, operation: Create, now_ms: int) -> tuple[Created, CommittedTransaction]:
         """Create a node; returns its stat, too. Raises as `submit` does."""
         committed = self.submit(session_id, [operation], now_ms)
         path = committed.results[0]
@@ -256,7 +256,7 @@ class Tree:
 
     def submit(
         self, session_id: int, operations: Sequence[Operation], now_ms: int, *, multi: bool = False
-    ) -> Committed:
+    ) -> CommittedTransaction:
         """Apply all operations or none.
 
         Raises the RegistryError of the first that fails, with its `index` if `multi`; the tree is then unchanged, but
@@ -280,19 +280,21 @@ class Tree:
             events += self._apply(step, session_id, self._zxid, now_ms)
             steps.append(step)
             results.append(self._result(step))
-        return Committed(results, Transaction(session_id, self._zxid, now_ms, tuple(steps), multi), events)
+        return CommittedTransaction(
+            results, JournalTransaction(session_id, self._zxid, now_ms, tuple(steps), multi), events
+        )
 
-    def replay(self, transaction: Transaction) -> None:
+    def replay(self, transaction: JournalTransaction) -> None:
         """Apply a transaction of the journal. Raises NoNodeError if it does not fit the tree, which is then invalid."""
         self._zxid = transaction.zxid
         for step in transaction.steps:
             self._apply(step, transaction.session_id, transaction.zxid, transaction.time_ms)
 
-    def _commit(self, transaction: Transaction, results: list[OperationResult]) -> Committed:
+    def _commit(self, transaction: JournalTransaction, results: list[OperationResult]) -> CommittedTransaction:
         events: list[Event] = []
         for step in transaction.steps:
             events += self._apply(step, transaction.session_id, transaction.zxid, transaction.time_ms)
-        return Committed(results, transaction, events)
+        return CommittedTransaction(results, transaction, events)
 
     # Deciding: every rule that can reject an operation
 

@@ -151,7 +151,10 @@ def desanitize(name: str) -> str:
 
 
 class Endpoint(NamedTuple):
-    """The address of a listener."""
+    """One listener: its name, address and protocol (Kafka: EndPoint).
+
+    In a broker's properties an empty host means every interface, and port 0 a free port.
+    """
 
     listener: str
     host: str
@@ -161,6 +164,10 @@ class Endpoint(NamedTuple):
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{self.listener}://{host}:{self.port}"
+
+    def advertise(self, host: str, port: int) -> Endpoint:
+        """This address for others: with `host` where it has none, and `port` where its port is 0."""
+        return self._replace(host=self.host or host, port=self.port or port)
 
 
 class BrokerRegistration(NamedTuple):
@@ -220,7 +227,7 @@ def _parse_endpoint(text: str, protocols: Mapping[str, str]) -> Endpoint:
     return Endpoint(listener, host, int(port), protocols.get(listener, listener))
 
 
-class Controller(NamedTuple):
+class ControllerZNode(NamedTuple):
     """/controller, version 2 (KIP-866): the broker that controls the cluster; ephemeral."""
 
     broker_id: int
@@ -238,7 +245,7 @@ class Controller(NamedTuple):
         )
 
     @classmethod
-    def decode(cls, data: bytes | None) -> Controller:
+    def decode(cls, data: bytes | None) -> ControllerZNode:
         """Decode versions 1 and 2."""
         with _reading("controller", data) as node:
             return cls(int(node["brokerid"]), int(node["timestamp"]), int(node.get("kraftControllerEpoch", -1)))
@@ -309,7 +316,7 @@ class ProducerIdBlock(NamedTuple):
 # Topics and partitions
 
 
-class Replicas(NamedTuple):
+class ReplicaAssignment(NamedTuple):
     """The assignment of a partition: all its replicas, and those of them that a reassignment adds or removes."""
 
     replicas: tuple[int, ...]
@@ -321,7 +328,7 @@ class TopicAssignment(NamedTuple):
     """/brokers/topics/T, version 3. `topic_id` is the uuid in 16 bytes, None for a topic of an older broker."""
 
     topic_id: bytes | None
-    partitions: Mapping[int, Replicas]
+    partitions: Mapping[int, ReplicaAssignment]
 
     def encode(self) -> bytes:
         partitions = {str(number): list(replicas.replicas) for number, replicas in self.partitions.items()}
@@ -346,7 +353,9 @@ class TopicAssignment(NamedTuple):
         with _reading("topic", data) as node:
             adding, removing = node.get("adding_replicas") or {}, node.get("removing_replicas") or {}
             partitions = {
-                int(number): Replicas(_ints(replicas), _ints(adding.get(number, ())), _ints(removing.get(number, ())))
+                int(number): ReplicaAssignment(
+                    _ints(replicas), _ints(adding.get(number, ())), _ints(removing.get(number, ()))
+                )
                 for number, replicas in node["partitions"].items()
             }
             topic_id = node.get("topic_id")

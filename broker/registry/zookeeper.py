@@ -51,7 +51,7 @@ from odradek.broker.registry.interface import (
     Watcher,
     ensure_path,
 )
-from odradek.broker.registry.kazoo_handler import Answer, LoopHandler
+from odradek.broker.registry.kazoo_handler import AsyncResult, LoopHandler
 from odradek.broker.registry.tree import MAX_DATA_BYTES, ROOT, check_path
 from odradek.broker.registry.zookeeper_watches import WatchManager
 
@@ -76,8 +76,8 @@ log = logging.getLogger(__name__)
 _kazoo_log = logging.getLogger(f"{__name__}.kazoo")
 _kazoo_log.setLevel(logging.ERROR)  # kazoo logs every try to connect; the session's state is logged once
 
-Send: TypeAlias = Callable[..., Answer]
-Seen: TypeAlias = Callable[[Answer], None]
+Send: TypeAlias = Callable[..., AsyncResult]
+Seen: TypeAlias = Callable[[AsyncResult], None]
 
 
 async def connect(
@@ -176,7 +176,7 @@ class ZooKeeperRegistry:
     # Calls
 
     async def get(self, path: str, watch: Watcher | None = None) -> tuple[bytes | None, Stat]:
-        def seen(answer: Answer) -> None:
+        def seen(answer: AsyncResult) -> None:
             if answer.exception is None:
                 self._watches.keep_data(self._full(path), watch, answer.value[1].mzxid)
 
@@ -184,7 +184,7 @@ class ZooKeeperRegistry:
         return data, Stat._make(stat)
 
     async def exists(self, path: str, watch: Watcher | None = None) -> Stat | None:
-        def seen(answer: Answer) -> None:
+        def seen(answer: AsyncResult) -> None:
             if answer.exception is None:
                 self._watches.keep_data(self._full(path), watch, answer.value.mzxid if answer.value else 0)
 
@@ -192,7 +192,7 @@ class ZooKeeperRegistry:
         return None if stat is None else Stat._make(stat)
 
     async def children(self, path: str, watch: Watcher | None = None) -> tuple[list[str], Stat]:
-        def seen(answer: Answer) -> None:
+        def seen(answer: AsyncResult) -> None:
             if answer.exception is None:
                 self._watches.keep_children(self._full(path), watch, answer.value[1].pzxid)
 
@@ -267,7 +267,7 @@ class ZooKeeperRegistry:
         answered: asyncio.Future[Any] = self._loop.create_future()
         self._unanswered[answered] = None
 
-        def arrived(answer: Answer) -> None:
+        def arrived(answer: AsyncResult) -> None:
             if answered not in self._unanswered:
                 return  # failed already when the connection was lost
             del self._unanswered[answered]

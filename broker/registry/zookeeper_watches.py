@@ -16,7 +16,7 @@ from kazoo.client import KazooClient
 from kazoo.protocol.states import EventType, WatchedEvent
 
 from odradek.broker.registry.interface import Event, EventKind, Watcher
-from odradek.broker.registry.kazoo_handler import Answer
+from odradek.broker.registry.kazoo_handler import AsyncResult
 
 _KINDS: Final = {
     EventType.CREATED: EventKind.CREATED,
@@ -106,7 +106,7 @@ class WatchManager:
         if not self._is_closed:
             watcher(event)
 
-    def _rearmed_data(self, full: str, answer: Answer) -> None:
+    def _rearmed_data(self, full: str, answer: AsyncResult) -> None:
         watched = self._data_watches.get(full)
         if watched is None or answer.exception is not None:
             return
@@ -118,7 +118,7 @@ class WatchManager:
         else:
             self._fire(EventKind.DATA_CHANGED if watched.zxid else EventKind.CREATED, full)
 
-    def _rearmed_children(self, full: str, answer: Answer) -> None:
+    def _rearmed_children(self, full: str, answer: AsyncResult) -> None:
         watched = self._child_watches.get(full)
         if watched is None:
             return

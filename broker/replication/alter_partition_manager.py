@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from odradek.broker.network.controller_channel import Ask, BrokerIdentity
+from odradek.broker.network.controller_channel import BrokerIdentity, SendToController
 from odradek.broker.replication.partition import Replica
 from odradek.broker.replication.state.partition import LeaderAndIsr, PendingIsr
 from odradek.broker.runtime.purgatory import check_and_complete
@@ -30,7 +30,7 @@ BrokerState = m.AlterPartitionRequest.BrokerState
 class DefaultAlterPartitionManager:
     """Sends the pending ISRs of all partitions that this broker leads."""
 
-    def __init__(self, identity: BrokerIdentity, ask: Ask, clock: Clock, timers: Timers) -> None:
+    def __init__(self, identity: BrokerIdentity, ask: SendToController, clock: Clock, timers: Timers) -> None:
         """`ask` sends a request to the controller."""
         self._identity = identity
         self._ask = ask

@@ -30,7 +30,7 @@ Held = list[tuple[HeldWrite | Conversion, PartitionResponse]]
 """Batches of a request that are not appended yet."""
 
 
-class Responder(Protocol):
+class ProduceResponder(Protocol):
     """Completes responses: translates errors, and adds the leaders that clients have to use instead."""
 
     def refuse(self, answer: PartitionResponse, error: KafkaError, replica: Replica | None) -> None:
@@ -55,7 +55,7 @@ class DelayedProduce(DelayedOperation[Replica]):
     __slots__ = ("_acks", "_call", "_failed", "_responder", "_response", "_waiting")
 
     def __init__(
-        self, call: Call, response: m.ProduceResponse, waiting: Waiting, acks: int, responder: Responder
+        self, call: Call, response: m.ProduceResponse, waiting: Waiting, acks: int, responder: ProduceResponder
     ) -> None:
         super().__init__()
         self._responder = responder
@@ -118,7 +118,7 @@ class HeldProduce(DelayedProduce):
         response: m.ProduceResponse,
         waiting: Waiting,
         acks: int,
-        responder: Responder,
+        responder: ProduceResponder,
         held: Held,
         transactional: TransactionalWrites,
         purgatory: DelayedOperationPurgatory,

@@ -39,7 +39,7 @@ Result = tuple[FetchPartition, PartitionData, int]
 """A partition of the request, its part of the response, and the bytes of its records."""
 
 
-class Responder(Protocol):
+class FetchResponder(Protocol):
     """Makes responses: translates errors, and the format of records for old clients."""
 
     def refuse(self, version: int, wanted: FetchPartition, data: PartitionData, error: KafkaError) -> None:
@@ -140,7 +140,7 @@ class FetchReading:
     def __init__(
         self,
         reader: FetchReader,
-        responder: Responder,
+        responder: FetchResponder,
         call: Call,
         request: m.FetchRequest,
         context: FetchContext,

@@ -20,7 +20,7 @@ from zlib import crc32
 from odradek.broker.network.inter_broker_connection import Network, Peer, PeerLostError
 from odradek.broker.replication.follower_replica import FollowerReplica
 from odradek.broker.replication.partition import Replica
-from odradek.broker.replication.state.follower import FetchSession, Position
+from odradek.broker.replication.state.follower import FetchPosition, FetchSessionHandler
 from odradek.broker.runtime.timers import Clock, Timer
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -93,8 +93,8 @@ class LeaderFetcher:
         self._settings = settings
         self._peer = peer
         self._followed: dict[Key, _Followed] = {}
-        self._in_flight: dict[Key, tuple[_Followed, Position]] | None = None
-        self._session: FetchSession[Key] = FetchSession()
+        self._in_flight: dict[Key, tuple[_Followed, FetchPosition]] | None = None
+        self._session: FetchSessionHandler[Key] = FetchSessionHandler()
         self._timer: Timer | None = None
         self._lost_before = False
         self._backing_off = False
@@ -155,8 +155,8 @@ class LeaderFetcher:
         if self._closed or self._in_flight is not None:
             return
         now_ms = self._network.clock.monotonic_ms()
-        wanted: dict[Key, Position] = {}
-        flight: dict[Key, tuple[_Followed, Position]] = {}
+        wanted: dict[Key, FetchPosition] = {}
+        flight: dict[Key, tuple[_Followed, FetchPosition]] = {}
         soonest: int | None = None
         for key, followed in self._followed.items():
             if followed.not_before_ms > now_ms:
@@ -175,7 +175,7 @@ class LeaderFetcher:
         request = self._request(wanted, most_wait_ms)
         self._peer.ask(request, self._answered, self._lost, self._settings.socket_timeout_ms)
 
-    def _request(self, wanted: dict[Key, Position], most_wait_ms: int) -> m.FetchRequest:
+    def _request(self, wanted: dict[Key, FetchPosition], most_wait_ms: int) -> m.FetchRequest:
         settings, session = self._settings, self._session
         changed, forgotten = session.next(wanted)
         topics: dict[bytes, m.FetchRequest.FetchTopic] = {}
@@ -254,7 +254,7 @@ class LeaderFetcher:
                     self._take(found[0], found[1], data)
         self._next()
 
-    def _take(self, followed: _Followed, asked: Position, data: m.FetchResponse.PartitionData) -> None:
+    def _take(self, followed: _Followed, asked: FetchPosition, data: m.FetchResponse.PartitionData) -> None:
         """Handle one partition of a fetch response."""
         replica = followed.replica
         if self._followed.get((replica.topic_id, replica.partition)) is not followed:

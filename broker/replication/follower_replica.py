@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 
 from odradek.broker.replication.partition import Replica
-from odradek.broker.replication.state.follower import Position, truncation_offset
+from odradek.broker.replication.state.follower import FetchPosition, truncation_offset
 from odradek.broker.replication.state.partition import Role
 from odradek.broker.runtime.purgatory import check_and_complete
 from odradek.broker.runtime.timers import Clock
@@ -26,18 +26,18 @@ class FollowerReplica:
         self.replica = replica
         self._clock = clock
 
-    def fetch_position(self, leader_epoch: int) -> Position:
+    def fetch_position(self, leader_epoch: int) -> FetchPosition:
         """The position of the next fetch from the leader."""
         replica, log = self.replica, self.replica.log
         if log.epochs.latest < 0 and replica.machine.high_watermark < log.end_offset:
             # A log without leader epochs (older than KIP-101) can only be truncated to its high watermark.
             self.truncate_to(replica.machine.high_watermark)
         cleaned_to = max(0, replica.cleaned_to)
-        return Position(log.end_offset, log.epochs.latest, leader_epoch, log.start_offset, cleaned_to)
+        return FetchPosition(log.end_offset, log.epochs.latest, leader_epoch, log.start_offset, cleaned_to)
 
     def replicate(
         self,
-        asked: Position,
+        asked: FetchPosition,
         records: memoryview | None,
         high_watermark: int,
         log_start_offset: int,
@@ -75,7 +75,7 @@ class FollowerReplica:
         if moved and replica.watchers:
             check_and_complete(replica)
 
-    def truncate_to_divergence(self, leader_epoch: int, leader_end: int, asked: Position) -> None:
+    def truncate_to_divergence(self, leader_epoch: int, leader_end: int, asked: FetchPosition) -> None:
         """Truncate the log: the leader has another end offset for the last epoch of this log (a diverging epoch).
 
         Raises KafkaError when the disk fails.

@@ -23,8 +23,8 @@ from odradek.broker.runtime.timers import Clock
 from odradek.protocol.batch import control_batch
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.storage.compaction import Cleaned
+from odradek.storage.config import AppendOrigin
 from odradek.storage.config import LogConfig as LogConfig
-from odradek.storage.config import Origin
 from odradek.storage.flush import Flush
 from odradek.storage.log import Log
 from odradek.storage.producers import Verification
@@ -233,7 +233,7 @@ class Replica:
                 records,
                 leader_epoch=self.machine.leader_epoch,
                 now_ms=now_ms,
-                origin=Origin.COORDINATOR,
+                origin=AppendOrigin.COORDINATOR,
                 verification=verification,
             )
         self.metrics.bytes_in += len(records)

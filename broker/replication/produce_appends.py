@@ -17,7 +17,7 @@ from odradek.broker.replication.delayed_produce import (
     DelayedProduce,
     Held,
     HeldProduce,
-    Responder,
+    ProduceResponder,
     UnacknowledgedProduce,
     Waiting,
 )
@@ -73,7 +73,7 @@ class ProduceAppends:
         response: m.ProduceResponse,
         waiting: Waiting,
         held: Held,
-        responder: Responder,
+        responder: ProduceResponder,
     ) -> None:
         """Send the response when every partition in `waiting` has an outcome, or after the timeout of the request.
 

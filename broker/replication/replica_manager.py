@@ -17,7 +17,13 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any, Final, NamedTuple, Protocol
 
-from odradek.broker.metadata.cache import BrokerMetadata, Endpoint, MetadataCache, PartitionMetadata, TopicMetadata
+from odradek.broker.metadata.cache import (
+    BrokerMetadata,
+    ListenerAddress,
+    MetadataCache,
+    PartitionMetadata,
+    TopicMetadata,
+)
 from odradek.broker.metadata.state.topics import is_internal
 from odradek.broker.registry.interface import RegistryError
 from odradek.broker.replication.fetcher import Fetchers
@@ -58,7 +64,7 @@ class PartitionEvents(Protocol):
         ...
 
 
-class TopicConfigs(Protocol):
+class TopicConfigSource(Protocol):
     """Configuration overrides of topics."""
 
     async def load(self, topics: list[str]) -> Mapping[str, Mapping[str, str]]:
@@ -82,7 +88,7 @@ class ReplicaManagerDependencies(NamedTuple):
     fetchers: Fetchers
     metadata_cache: MetadataCache
     events: PartitionEvents
-    configs: TopicConfigs
+    configs: TopicConfigSource
     inter_broker_listener: str
 
 
@@ -413,12 +419,12 @@ def _partition(state: m.UpdateMetadataRequest.UpdateMetadataPartitionState) -> P
 
 def _broker(broker: m.UpdateMetadataRequest.UpdateMetadataBroker) -> BrokerMetadata:
     if not broker.endpoints:
-        endpoints: tuple[Endpoint, ...] = (Endpoint("PLAINTEXT", broker.v0_host, broker.v0_port),)
+        endpoints: tuple[ListenerAddress, ...] = (ListenerAddress("PLAINTEXT", broker.v0_host, broker.v0_port),)
     else:
         names = {0: "PLAINTEXT", 1: "SSL", 2: "SASL_PLAINTEXT", 3: "SASL_SSL"}
         endpoints = tuple(
             # Versions without listener names use the security protocol as the name.
-            Endpoint(each.listener or names.get(each.security_protocol, ""), each.host, each.port)
+            ListenerAddress(each.listener or names.get(each.security_protocol, ""), each.host, each.port)
             for each in broker.endpoints
         )
     return BrokerMetadata(broker.id, endpoints, broker.rack)

@@ -59,7 +59,7 @@ class Support(Enum):
     ADDS = "leaves adding the partition to its leader"
 
 
-class Transaction(NamedTuple):
+class ProducerTransaction(NamedTuple):
     """Transactional id, producer id and producer epoch of a transaction."""
 
     transactional_id: str
@@ -67,7 +67,7 @@ class Transaction(NamedTuple):
     producer_epoch: int
 
 
-class Ask(Protocol):
+class SendToBroker(Protocol):
     """Sends a request to a broker; one callback is called, never before this returns (`InterBrokerClient.ask`)."""
 
     def __call__(
@@ -93,7 +93,7 @@ class _Entry:
 
     __slots__ = ("adds", "questions", "transaction")
 
-    def __init__(self, transaction: Transaction, adds: bool) -> None:
+    def __init__(self, transaction: ProducerTransaction, adds: bool) -> None:
         self.transaction = transaction
         self.adds = adds
         self.questions: list[_Question] = []
@@ -122,7 +122,7 @@ class TransactionVerification:
 
     def __init__(
         self,
-        ask: Ask,
+        ask: SendToBroker,
         coordinator_of: Callable[[str], int | None],
         enabled: Callable[[], bool],
         clock: Clock,
@@ -145,7 +145,7 @@ class TransactionVerification:
 
     def verify(
         self,
-        transaction: Transaction,
+        transaction: ProducerTransaction,
         partitions: list[TopicPartition],
         support: Support,
         done: Callable[[Verdicts], None],
@@ -158,7 +158,7 @@ class TransactionVerification:
         give_up_ms = self._clock.monotonic_ms() + REPEAT_FOR_MS if support is Support.ADDS else 0
         self._put(transaction, _Question(partitions, support, give_up_ms, done))
 
-    def _put(self, transaction: Transaction, question: _Question) -> None:
+    def _put(self, transaction: ProducerTransaction, question: _Question) -> None:
         broker_id = self._coordinator_of(transaction.transactional_id)
         if broker_id is None:
             question.done(dict.fromkeys(question.partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE))
@@ -208,7 +208,7 @@ class TransactionVerification:
                 self._conclude(entry.transaction, question, codes)
         self._send(broker_id)
 
-    def _conclude(self, transaction: Transaction, question: _Question, codes: Verdicts) -> None:
+    def _conclude(self, transaction: ProducerTransaction, question: _Question, codes: Verdicts) -> None:
         # The coordinator has not verified a partition that its response leaves out.
         found = {each: codes.get(each, ErrorCode.NETWORK_EXCEPTION) for each in question.partitions}
         if ErrorCode.CONCURRENT_TRANSACTIONS in found.values() and self._clock.monotonic_ms() < question.give_up_ms:

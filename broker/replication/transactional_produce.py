@@ -19,7 +19,12 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from odradek.broker.replication.partition import Replica
-from odradek.broker.replication.transaction_verification import Support, Transaction, TransactionVerification, Verdicts
+from odradek.broker.replication.transaction_verification import (
+    ProducerTransaction,
+    Support,
+    TransactionVerification,
+    Verdicts,
+)
 from odradek.broker.runtime.timers import Clock
 from odradek.protocol.batch import HEADER_SIZE, MAGIC, TRANSACTIONAL, Header, read_header
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -67,7 +72,7 @@ class HeldWrite:
         sender: Sender,
         replica: Replica,
         records: bytearray | Prepared,
-        transaction: Transaction,
+        transaction: ProducerTransaction,
         verification: Verification,
     ) -> None:
         self.sender = sender
@@ -88,7 +93,7 @@ class TransactionalWrites:
     def __init__(self, verification: TransactionVerification, clock: Clock) -> None:
         self._verification = verification
         self._clock = clock
-        self._held: dict[tuple[Replica, Transaction], list[HeldWrite]] = {}
+        self._held: dict[tuple[Replica, ProducerTransaction], list[HeldWrite]] = {}
 
     def write(
         self, sender: Sender, replica: Replica, records: memoryview | Prepared | None, now_ms: int
@@ -113,7 +118,7 @@ class TransactionalWrites:
             return replica.produce(records, acks, now_ms, version, OPEN)
         if acks == 0:
             raise KafkaError(ErrorCode.INVALID_TXN_STATE, "the first batch of a transaction has acks=0")
-        transaction = Transaction(transactional_id, header.producer_id, header.producer_epoch)
+        transaction = ProducerTransaction(transactional_id, header.producer_id, header.producer_epoch)
         kept = records if isinstance(records, Prepared) else bytearray(records)
         return HeldWrite(sender, replica, kept, transaction, verification)
 
@@ -142,7 +147,7 @@ class TransactionalWrites:
             received = partial(self._verified, transaction, asking)
             self._verification.verify(transaction, partitions, writes[0].sender.support, received)
 
-    def _verified(self, transaction: Transaction, replicas: list[Replica], verdicts: Verdicts) -> None:
+    def _verified(self, transaction: ProducerTransaction, replicas: list[Replica], verdicts: Verdicts) -> None:
         for replica in replicas:
             verdict = verdicts[replica.topic, replica.partition]
             for write in self._held.pop((replica, transaction)):

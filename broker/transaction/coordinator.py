@@ -20,7 +20,7 @@ from odradek.broker.coordinator.runtime import CoordinatorLog, CoordinatorRuntim
 from odradek.broker.metadata.state.coordinator_partition import partition_for
 from odradek.broker.metadata.state.topics import TRANSACTION_STATE
 from odradek.broker.runtime.timers import Clock, Timers
-from odradek.broker.transaction.markers import Marker, NewMarkers
+from odradek.broker.transaction.markers import NewMarkers, PendingMarker
 from odradek.broker.transaction.next_transaction_queue import NextTransactionQueue
 from odradek.broker.transaction.producer_ids import OnProducerId
 from odradek.broker.transaction.shard import TransactionCoordinatorShard
@@ -274,12 +274,12 @@ class TransactionCoordinator:
 
     # --- markers ---
 
-    def _awaits(self, marker: Marker) -> bool:
+    def _awaits(self, marker: PendingMarker) -> bool:
         """Whether this broker still has to write a marker."""
         transaction = self._known(marker.transactional_id)
         return transaction is not None and transaction.owner == marker.owner and bool(transaction.unmarked)
 
-    def _marker_written(self, marker: Marker, partition: TopicPartition) -> None:
+    def _marker_written(self, marker: PendingMarker, partition: TopicPartition) -> None:
         transaction = self._known(marker.transactional_id)
         if transaction is not None:
             effects = transaction.marker_written(marker.owner, partition, self.runtime.now())

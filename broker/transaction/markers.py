@@ -28,7 +28,7 @@ NOT_TO_BE: Final = frozenset({ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT})
 """A log that cannot store a marker contains no records of a transaction either."""
 
 
-class Marker(NamedTuple):
+class PendingMarker(NamedTuple):
     """The outcome of a transaction."""
 
     transactional_id: str
@@ -37,13 +37,13 @@ class Marker(NamedTuple):
     coordinator_epoch: int
 
 
-OnWritten = Callable[[Marker, TopicPartition], None]
+OnWritten = Callable[[PendingMarker, TopicPartition], None]
 
 
 class NewMarkers(Protocol):
     """Creates the sender of markers for a coordinator: `Markers` without the arguments that the broker supplies."""
 
-    def __call__(self, *, on_written: OnWritten, is_wanted: Callable[[Marker], bool]) -> Markers:
+    def __call__(self, *, on_written: OnWritten, is_wanted: Callable[[PendingMarker], bool]) -> Markers:
         """The arguments are those of `Markers`."""
         ...
 
@@ -60,7 +60,7 @@ class Markers:
         timeout_ms: int,
         *,
         on_written: OnWritten,
-        is_wanted: Callable[[Marker], bool],
+        is_wanted: Callable[[PendingMarker], bool],
     ) -> None:
         """`timeout_ms` is the request timeout for a leader.
 
@@ -72,9 +72,9 @@ class Markers:
         self._clock = clock
         self._timers = timers
         self._timeout_ms = timeout_ms
-        self._waiting: dict[Marker, dict[TopicPartition, int]] = {}
+        self._waiting: dict[PendingMarker, dict[TopicPartition, int]] = {}
         """By marker and partition, the time (monotonic) before which it is not sent again."""
-        self._under_way: dict[int, dict[Marker, list[TopicPartition]]] = {}
+        self._under_way: dict[int, dict[PendingMarker, list[TopicPartition]]] = {}
         self._on_written = on_written
         self._is_wanted = is_wanted
         self._timer: Timer | None = None
@@ -82,7 +82,7 @@ class Markers:
         self._closed = False
         metadata_cache.watch(self._leaders_changed)
 
-    def write(self, marker: Marker, partitions: Iterable[TopicPartition]) -> None:
+    def write(self, marker: PendingMarker, partitions: Iterable[TopicPartition]) -> None:
         """Write this marker to these partitions."""
         self._waiting.setdefault(marker, {}).update(dict.fromkeys(partitions, 0))
         self._send_at(self._clock.monotonic_ms())
@@ -120,12 +120,12 @@ class Markers:
 
     def _send(self) -> None:
         self._timer = None
-        to_send: dict[int, dict[Marker, list[TopicPartition]]] = {}
-        gone: list[tuple[Marker, TopicPartition]] = []
+        to_send: dict[int, dict[PendingMarker, list[TopicPartition]]] = {}
+        gone: list[tuple[PendingMarker, TopicPartition]] = []
         now_ms = self._clock.monotonic_ms()
         later_ms: list[int] = []
         # Responses contain the producer id only: of two markers of a producer, or two coordinator epochs, one waits.
-        alone: dict[tuple[int, int], Marker] = {}
+        alone: dict[tuple[int, int], PendingMarker] = {}
         for marker, partitions in self._waiting.items():
             for partition, not_before_ms in partitions.items():
                 leader = self._leader(partition)
@@ -165,7 +165,7 @@ class Markers:
             return None if self._metadata_cache.brokers else NO_LEADER
         return known[0]
 
-    def _take(self, marker: Marker, partitions: list[TopicPartition]) -> None:
+    def _take(self, marker: PendingMarker, partitions: list[TopicPartition]) -> None:
         left = self._waiting.get(marker, {})
         for partition in partitions:
             left.pop(partition, None)
@@ -182,7 +182,7 @@ class Markers:
             for topic in result.topics
             for partition in topic.partitions
         }
-        again: dict[Marker, list[TopicPartition]] = {}
+        again: dict[PendingMarker, list[TopicPartition]] = {}
         for marker, partitions in entries.items():
             for partition in partitions:
                 code = codes.get((marker.owner.producer_id, *partition), ErrorCode.UNKNOWN_SERVER_ERROR)
@@ -209,7 +209,7 @@ class Markers:
         log.info("retrying transaction markers broker=%d transactions=%d error=%s", broker_id, len(entries), why)
         self._again(entries)
 
-    def _again(self, entries: dict[Marker, list[TopicPartition]]) -> None:
+    def _again(self, entries: dict[PendingMarker, list[TopicPartition]]) -> None:
         if self._closed:
             return
         now_ms = self._clock.monotonic_ms()
@@ -219,12 +219,12 @@ class Markers:
         if self._waiting:
             self._send_at(now_ms)
 
-    def _written(self, marker: Marker, partition: TopicPartition) -> None:
+    def _written(self, marker: PendingMarker, partition: TopicPartition) -> None:
         self._take(marker, [partition])
         self._on_written(marker, partition)
 
 
-def _request(entries: dict[Marker, list[TopicPartition]]) -> m.WriteTxnMarkersRequest:
+def _request(entries: dict[PendingMarker, list[TopicPartition]]) -> m.WriteTxnMarkersRequest:
     markers = []
     for marker, partitions in entries.items():
         topics: dict[str, list[int]] = {}

@@ -15,7 +15,12 @@ from odradek.broker.coordinator.lookup import CODECS
 from odradek.broker.group.state.settings import GroupSettings
 from odradek.broker.metadata.state.topics import GROUP_OFFSETS
 from odradek.broker.replication.partition import ACKS_ALL, Replica, Replicas
-from odradek.broker.replication.transaction_verification import Support, Transaction, TransactionVerification, Verdicts
+from odradek.broker.replication.transaction_verification import (
+    ProducerTransaction,
+    Support,
+    TransactionVerification,
+    Verdicts,
+)
 from odradek.broker.runtime.purgatory import DelayedOperationPurgatory
 from odradek.broker.runtime.state.effects import KeyValue
 from odradek.broker.runtime.timers import Clock
@@ -53,7 +58,7 @@ class TransactionalOffsets:
         self._clock = clock
         self._purgatory = purgatory
 
-    def ask(self, partition: int, transaction: Transaction, support: Support, done: OnPermit) -> None:
+    def ask(self, partition: int, transaction: ProducerTransaction, support: Support, done: OnPermit) -> None:
         """Verify the transaction; `done` is called with a permit or with an error, perhaps at once."""
         producer_id, epoch = transaction.producer_id, transaction.producer_epoch
         replica = self._replicas.get(GROUP_OFFSETS, partition)

@@ -10,7 +10,7 @@ import logging
 from collections import deque
 from collections.abc import Callable
 
-from odradek.broker.network.controller_channel import Ask, BrokerIdentity
+from odradek.broker.network.controller_channel import BrokerIdentity, SendToController
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
 
@@ -22,7 +22,7 @@ OnProducerId = Callable[[int, ErrorCode], None]
 class ProducerIds:
     """The producer ids that this broker may assign."""
 
-    def __init__(self, identity: BrokerIdentity, ask: Ask) -> None:
+    def __init__(self, identity: BrokerIdentity, ask: SendToController) -> None:
         """`ask` sends a request to the controller."""
         self._identity = identity
         self._ask = ask

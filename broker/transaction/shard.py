@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from odradek.broker.coordinator.event_processor import CoordinatorShard
 from odradek.broker.runtime.state.effects import Now
-from odradek.broker.transaction.markers import Marker, Markers
+from odradek.broker.transaction.markers import Markers, PendingMarker
 from odradek.broker.transaction.next_transaction_queue import NextTransactionQueue
 from odradek.broker.transaction.state.records import TransactionMetadata, read_key, read_value
 from odradek.broker.transaction.state.transaction import AdmitNext, Transaction, WriteMarkers
@@ -51,6 +51,6 @@ class TransactionCoordinatorShard(CoordinatorShard[Transaction]):
         """Send markers, or handle the requests that wait for the next transaction."""
         match effect:
             case WriteMarkers(owner, commits, partitions):
-                self._markers.write(Marker(machine.transactional_id, owner, commits, epoch), partitions)
+                self._markers.write(PendingMarker(machine.transactional_id, owner, commits, epoch), partitions)
             case AdmitNext():
                 self._next_transactions.admit(machine)

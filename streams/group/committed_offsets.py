@@ -38,7 +38,7 @@ class Committed(NamedTuple):
     leader_epoch: int
 
 
-class Identity(NamedTuple):
+class CommittingMember(NamedTuple):
     """The committing member: its generation and member id, or -1 and empty for a commit without membership."""
 
     generation: int
@@ -57,7 +57,7 @@ def backoffs(config: MembershipConfig) -> Iterator[float]:
         pause = min(pause * 2, config.retry_backoff_max_ms)
 
 
-def commit(link: CoordinatorLink, config: MembershipConfig, who: Identity, offsets: Offsets) -> None:
+def commit(link: CoordinatorLink, config: MembershipConfig, who: CommittingMember, offsets: Offsets) -> None:
     """Commit `offsets`; returns when the coordinator has stored them. Raises CommitFailed, VersionsApartError."""
     topics: dict[str, list[m.OffsetCommitRequest.OffsetCommitRequestPartition]] = {}
     for (topic, partition), (offset, epoch, metadata) in offsets.items():

@@ -58,7 +58,7 @@ def parse_bootstrap(servers: str | Iterable[str]) -> list[Address]:
     return found
 
 
-class Connection:
+class BrokerConnection:
     """An open connection to one broker. Every call raises OSError when the broker does not answer in time."""
 
     def __init__(self, address: Address, client_id: str) -> None:
@@ -152,14 +152,14 @@ class CoordinatorLink:
         self._group_id = group_id
         self._client_id = client_id
         self._request_timeout_s = request_timeout_s
-        self._connection: Connection | None = None
+        self._connection: BrokerConnection | None = None
         self._ended = threading.Event()
 
     def ask(self, request: Any, timeout_s: float | None = None, highest: int | None = None) -> Any:
         """The coordinator's response. `timeout_s` replaces the request timeout.
 
         Raises OSError when no broker answers, KafkaError when no broker returns the coordinator, and what
-        `Connection.ask` raises. After an error the next call finds the coordinator again.
+        `BrokerConnection.ask` raises. After an error the next call finds the coordinator again.
         """
         connection = self._connection or self._connect()
         try:
@@ -186,8 +186,8 @@ class CoordinatorLink:
         """Whether `interrupt` was called."""
         return self._ended.is_set()
 
-    def _connect(self) -> Connection:
-        self._connection = Connection(self._find(), self._client_id)
+    def _connect(self) -> BrokerConnection:
+        self._connection = BrokerConnection(self._find(), self._client_id)
         if self._ended.is_set():  # interrupted while it was opened: `interrupt` has not closed it
             self.forget()
             raise ConnectionAbortedError("the member is closed")
@@ -213,7 +213,7 @@ class CoordinatorLink:
                 yield address
 
     def _ask_for_coordinator(self, address: Address) -> Address:
-        connection = Connection(address, self._client_id)
+        connection = BrokerConnection(address, self._client_id)
         try:
             brokers: m.MetadataResponse = connection.ask(
                 m.MetadataRequest(topics=[]), self._request_timeout_s, METADATA_BY_NAME

@@ -15,7 +15,7 @@ from typing import Final
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode, KafkaError, ProtocolError
 from odradek.streams.errors import StreamsError
-from odradek.streams.group.committed_offsets import MOVED, Identity, backoffs
+from odradek.streams.group.committed_offsets import MOVED, CommittingMember, backoffs
 from odradek.streams.group.connection import CoordinatorLink, code_of
 from odradek.streams.group.group_protocol import (
     MembershipConfig,
@@ -137,7 +137,7 @@ class CoordinatorThread:
             if state.phase is not Phase.JOINING:
                 return  # closed meanwhile
             self._coordinator_answered()
-            state.joined(Identity(answer.generation_id, answer.member_id), leads)
+            state.joined(CommittingMember(answer.generation_id, answer.member_id), leads)
             if leads and not answer.skip_assignment:
                 members = {
                     member.member_id: decode_subscription(member.member_id, member.group_instance_id, member.metadata)
@@ -148,7 +148,7 @@ class CoordinatorThread:
             else:
                 state.enter(Phase.SYNCING)
 
-    def _handle_join_error(self, code: ErrorCode, member_id: str, identity: Identity) -> None:
+    def _handle_join_error(self, code: ErrorCode, member_id: str, identity: CommittingMember) -> None:
         """`member_id` is the one in the response, `identity` the one in the request."""
         state = self._state
         with state.changed:
@@ -193,7 +193,7 @@ class CoordinatorThread:
                 self._back_off()
             self._retry_join()
 
-    def _handle_assignment(self, identity: Identity, assignment: bytes) -> None:
+    def _handle_assignment(self, identity: CommittingMember, assignment: bytes) -> None:
         partitions, userdata = decode_assignment(assignment)
         state = self._state
         with state.changed:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from odradek.protocol.topic_partition import TopicPartition
 from odradek.streams.group.assignor import AssignmentConfig, Thread, assign
-from odradek.streams.group.group_protocol import Assignments, MemberState
+from odradek.streams.group.group_protocol import Assignments, MemberSubscription
 from odradek.streams.group.subscription_info import (
     RUNNING,
     SHUTDOWN_REQUESTED,
@@ -40,7 +40,7 @@ class Timing(NamedTuple):
 
 
 def assign_group(
-    members: Mapping[str, MemberState],
+    members: Mapping[str, MemberSubscription],
     tasks: Mapping[TaskId, TaskPartitions],
     end_offsets: Mapping[TopicPartition, int] | None,
     config: AssignmentConfig,

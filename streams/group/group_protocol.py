@@ -73,7 +73,7 @@ class MembershipConfig:
         return cls(**named)
 
 
-class MemberState(NamedTuple):
+class MemberSubscription(NamedTuple):
     """A member's data for the assignment by the leader."""
 
     member_id: str
@@ -107,7 +107,7 @@ class Assigned(NamedTuple):
 Event = RebalanceNeeded | Assigned
 Subscribe = Callable[[], tuple[list[str], bytes]]
 Assignments = Mapping[str, tuple[list[TopicPartition], bytes]]
-Assign = Callable[[dict[str, MemberState]], Assignments]
+Assign = Callable[[dict[str, MemberSubscription]], Assignments]
 
 
 class MembershipError(StreamsError):
@@ -143,11 +143,13 @@ def encode_subscription(topics: Iterable[str], userdata: bytes, rack: str | None
     return _VERSION.pack(SUBSCRIPTION_VERSION) + record.encode(SUBSCRIPTION_VERSION)
 
 
-def decode_subscription(member_id: str, group_instance_id: str | None, data: bytes) -> MemberState:
+def decode_subscription(member_id: str, group_instance_id: str | None, data: bytes) -> MemberSubscription:
     """A member's subscription; unknown fields of a later version are skipped. Raises ProtocolError."""
     version = min(_VERSION.unpack_from(data)[0], SUBSCRIPTION_VERSION)
     record = m.ConsumerProtocolSubscription.decode(data, version, _VERSION.size)
-    return MemberState(member_id, group_instance_id, record.topics, bytes(record.user_data or b""), record.rack_id)
+    return MemberSubscription(
+        member_id, group_instance_id, record.topics, bytes(record.user_data or b""), record.rack_id
+    )
 
 
 def encode_assignment(partitions: Iterable[TopicPartition], userdata: bytes) -> bytes:

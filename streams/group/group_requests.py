@@ -7,14 +7,14 @@ from collections.abc import Mapping
 
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode, KafkaError, ProtocolError
-from odradek.streams.group.committed_offsets import Identity
+from odradek.streams.group.committed_offsets import CommittingMember
 from odradek.streams.group.connection import CoordinatorLink, code_of
 from odradek.streams.group.group_protocol import PROTOCOL_NAME, PROTOCOL_TYPE, MembershipConfig
 
 log = logging.getLogger(__name__)
 
 
-def join_group_request(config: MembershipConfig, identity: Identity, metadata: bytes) -> m.JoinGroupRequest:
+def join_group_request(config: MembershipConfig, identity: CommittingMember, metadata: bytes) -> m.JoinGroupRequest:
     """Joins the next generation with this subscription."""
     return m.JoinGroupRequest(
         group_id=config.group_id,
@@ -28,7 +28,7 @@ def join_group_request(config: MembershipConfig, identity: Identity, metadata: b
 
 
 def sync_group_request(
-    config: MembershipConfig, identity: Identity, assignments: Mapping[str, bytes]
+    config: MembershipConfig, identity: CommittingMember, assignments: Mapping[str, bytes]
 ) -> m.SyncGroupRequest:
     """Requests the member's part of the assignment; the leader sends the assignment of each member with it."""
     return m.SyncGroupRequest(
@@ -45,7 +45,7 @@ def sync_group_request(
     )
 
 
-def heartbeat_request(config: MembershipConfig, identity: Identity) -> m.HeartbeatRequest:
+def heartbeat_request(config: MembershipConfig, identity: CommittingMember) -> m.HeartbeatRequest:
     """Keeps the session of a member."""
     return m.HeartbeatRequest(
         group_id=config.group_id,
@@ -55,7 +55,7 @@ def heartbeat_request(config: MembershipConfig, identity: Identity) -> m.Heartbe
     )
 
 
-def leave_group(link: CoordinatorLink, config: MembershipConfig, identity: Identity, reason: str) -> None:
+def leave_group(link: CoordinatorLink, config: MembershipConfig, identity: CommittingMember, reason: str) -> None:
     """Send LeaveGroup. Errors go to the log."""
     request = m.LeaveGroupRequest(
         group_id=config.group_id,

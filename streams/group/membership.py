@@ -37,7 +37,7 @@ from odradek.protocol.errors import ErrorCode, KafkaError, ProtocolError
 from odradek.protocol.topic_partition import TopicPartition
 from odradek.streams.errors import StreamsError
 from odradek.streams.group import committed_offsets
-from odradek.streams.group.committed_offsets import Committed, Identity, Offsets
+from odradek.streams.group.committed_offsets import Committed, CommittingMember, Offsets
 from odradek.streams.group.connection import CoordinatorLink, code_of, parse_bootstrap
 from odradek.streams.group.coordinator_thread import CoordinatorThread
 from odradek.streams.group.group_protocol import (
@@ -49,7 +49,7 @@ from odradek.streams.group.group_protocol import (
     Event,
     MembershipConfig,
     MembershipError,
-    MemberState,
+    MemberSubscription,
     RebalanceNeeded,
     Subscribe,
     encode_assignment,
@@ -67,7 +67,7 @@ __all__ = [
     "CommitFailure",
     "Committed",
     "GroupMember",
-    "MemberState",
+    "MemberSubscription",
     "MembershipConfig",
     "MembershipError",
     "RebalanceNeeded",
@@ -229,7 +229,7 @@ class GroupMember:
                 state.assignments = encoded
                 state.enter(Phase.SYNCING)
 
-    def _handle_commit_failure(self, identity: Identity, failure: CommitFailed) -> None:
+    def _handle_commit_failure(self, identity: CommittingMember, failure: CommitFailed) -> None:
         """Apply the consequences of a rejected commit to the membership."""
         state = self._state
         with state.changed:
@@ -251,7 +251,7 @@ class GroupMember:
         self._requests.forget()
 
 
-def _encode_assignments(members: dict[str, MemberState], given: Assignments) -> dict[str, bytes]:
+def _encode_assignments(members: dict[str, MemberSubscription], given: Assignments) -> dict[str, bytes]:
     """The assignment of each member; a member without one gets nothing. Raises StreamsError for an unknown member."""
     unknown = given.keys() - members.keys()
     if unknown:

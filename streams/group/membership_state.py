@@ -15,8 +15,8 @@ from typing import NamedTuple
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.topic_partition import TopicPartition
 from odradek.streams.errors import StreamsError
-from odradek.streams.group.committed_offsets import Identity
-from odradek.streams.group.group_protocol import Assigned, Event, MemberState, RebalanceNeeded
+from odradek.streams.group.committed_offsets import CommittingMember
+from odradek.streams.group.group_protocol import Assigned, Event, MemberSubscription, RebalanceNeeded
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ class AssignmentNeeded(NamedTuple):
     """To the stream thread of the leader: assign this generation."""
 
     generation: int
-    members: dict[str, MemberState]
+    members: dict[str, MemberSubscription]
 
 
 class MembershipState:
@@ -47,7 +47,7 @@ class MembershipState:
         self.phase = Phase.IDLE
         self.events: deque[Event | AssignmentNeeded] = deque()
         """Events that the stream thread has not received yet."""
-        self.identity = Identity(-1, "")
+        self.identity = CommittingMember(-1, "")
         self.owner = self.identity
         """The identity that owns the tasks; kept after its end: without an identity a commit is never fenced."""
         self.failure: StreamsError | None = None
@@ -88,18 +88,18 @@ class MembershipState:
         self._wanted = None
         self.enter(Phase.JOINING)
 
-    def joined(self, identity: Identity, leads: bool) -> None:
+    def joined(self, identity: CommittingMember, leads: bool) -> None:
         """The coordinator has accepted the member. `begin_assignment` follows, or the phase SYNCING."""
         self.identity = identity
         self._leads = leads
         self.assignments = {}
 
-    def begin_assignment(self, members: dict[str, MemberState]) -> None:
+    def begin_assignment(self, members: dict[str, MemberSubscription]) -> None:
         """Send the stream thread the event that it has to assign the tasks of these members."""
         self.events.append(AssignmentNeeded(self.identity.generation, members))
         self.enter(Phase.ASSIGNING)
 
-    def synced(self, identity: Identity, partitions: list[TopicPartition], userdata: bytes) -> None:
+    def synced(self, identity: CommittingMember, partitions: list[TopicPartition], userdata: bytes) -> None:
         """The coordinator has sent the member its part of the assignment."""
         self.owner = identity
         self.events.append(Assigned(partitions, userdata, identity.generation, identity.member_id, self._leads))
@@ -130,9 +130,9 @@ class MembershipState:
 
     # ---- the end of a membership
 
-    def reset_identity(self, member_id: str = "") -> Identity:
+    def reset_identity(self, member_id: str = "") -> CommittingMember:
         """Leave the generation and join later as `member_id`, or as a new member. Returns the previous identity."""
-        before, self.identity = self.identity, Identity(-1, member_id)
+        before, self.identity = self.identity, CommittingMember(-1, member_id)
         return before
 
     def lose(self, why: ErrorCode | str) -> None:

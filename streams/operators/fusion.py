@@ -53,7 +53,7 @@ class Writing(NamedTuple):
 class Inlined(Protocol):
     """An operator that can be part of a chain."""
 
-    def inline(self, chain: Chain) -> None:
+    def inline(self, chain: FusedFunctionBuilder) -> None:
         """Emit the lines of the operator for the current record."""
 
 
@@ -68,7 +68,7 @@ def _compiled(text: str, label: str) -> Callable[..., Process]:
     return make
 
 
-class Chain:
+class FusedFunctionBuilder:
     """The text of one function while it is built."""
 
     def __init__(self, failed: Failed) -> None:

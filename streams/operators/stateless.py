@@ -10,7 +10,7 @@ from odradek.streams.dsl.options import Printed
 from odradek.streams.errors import StreamsError
 from odradek.streams.functions import arity, with_key
 from odradek.streams.nodes import NodeContext
-from odradek.streams.operators.fusion import Chain
+from odradek.streams.operators.fusion import FusedFunctionBuilder
 from odradek.streams.records import Headers, Process
 
 
@@ -40,7 +40,7 @@ class Filter(_OfFunction):
 
         return process
 
-    def inline(self, chain: Chain) -> None:
+    def inline(self, chain: FusedFunctionBuilder) -> None:
         """As part of a chain."""
         chain.emit(f"if {'' if self.negate else 'not '}{chain.call(self.function, self.keyed)}: {chain.leave}")
 
@@ -60,7 +60,7 @@ class MapValues(_OfFunction):
 
         return process_keyed if self.keyed else process
 
-    def inline(self, chain: Chain) -> None:
+    def inline(self, chain: FusedFunctionBuilder) -> None:
         """As part of a chain."""
         chain.emit(f"{chain.value} = {chain.call(self.function, self.keyed)}")
 
@@ -77,7 +77,7 @@ class SelectKey(_OfFunction):
 
         return process
 
-    def inline(self, chain: Chain) -> None:
+    def inline(self, chain: FusedFunctionBuilder) -> None:
         """As part of a chain."""
         chain.emit(f"{chain.key} = {chain.call(self.function, self.keyed)}")
 
@@ -95,7 +95,7 @@ class Map(_OfFunction):
 
         return process
 
-    def inline(self, chain: Chain) -> None:
+    def inline(self, chain: FusedFunctionBuilder) -> None:
         """As part of a chain."""
         chain.emit(f"{chain.key}, {chain.value} = {chain.call(self.function, self.keyed)}")
 
@@ -114,7 +114,7 @@ class FlatMap(_OfFunction):
 
         return process
 
-    def inline(self, chain: Chain) -> None:
+    def inline(self, chain: FusedFunctionBuilder) -> None:
         """As part of a chain."""
         chain.loop(chain.call(self.function, self.keyed), keys=True)
 
@@ -133,7 +133,7 @@ class FlatMapValues(_OfFunction):
 
         return process
 
-    def inline(self, chain: Chain) -> None:
+    def inline(self, chain: FusedFunctionBuilder) -> None:
         """As part of a chain."""
         chain.loop(chain.call(self.function, self.keyed), keys=False)
 
@@ -151,7 +151,7 @@ class Peek(_OfFunction):
 
         return process
 
-    def inline(self, chain: Chain) -> None:
+    def inline(self, chain: FusedFunctionBuilder) -> None:
         """As part of a chain."""
         chain.emit(chain.call(self.function, self.keyed))
 
@@ -168,7 +168,7 @@ class Foreach(_OfFunction):
 
         return process
 
-    def inline(self, chain: Chain) -> None:
+    def inline(self, chain: FusedFunctionBuilder) -> None:
         """As part of a chain."""
         chain.emit(chain.call(self.function, self.keyed))
         chain.ended = True
@@ -181,7 +181,7 @@ class PassThrough:
         """The function of one task."""
         return node.forward
 
-    def inline(self, chain: Chain) -> None:
+    def inline(self, chain: FusedFunctionBuilder) -> None:
         """As part of a chain: nothing."""
 
 
@@ -197,7 +197,7 @@ class ToStream:
 
         return process
 
-    def inline(self, chain: Chain) -> None:
+    def inline(self, chain: FusedFunctionBuilder) -> None:
         """As part of a chain."""
         chain.emit(f"{chain.value} = {chain.value}[0]")
 

@@ -20,7 +20,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec
 
 from odradek.protocol.topic_partition import TopicPartition
-from odradek.streams.config import TRANSACTION_TIMEOUT_MS, ConfigError, StreamsConfig, forced
+from odradek.streams.config import TRANSACTION_TIMEOUT_MS, StreamsConfig, StreamsConfigError, forced
 from odradek.streams.errors import StreamsError
 
 log = logging.getLogger(__name__)
@@ -66,22 +66,22 @@ class Clients:
         self._isolation = "read_committed" if config.exactly_once else "read_uncommitted"
 
     def main_consumer(self, thread: str, partition_eof: bool) -> Consumer:
-        """For the records of a thread's tasks. Raises ConfigError."""
+        """For the records of a thread's tasks. Raises StreamsConfigError."""
         fixed = {**_CONSUMERS, "enable.partition.eof": partition_eof}
         return self._consumer(f"{thread}-consumer", "main.consumer.", _MAIN, fixed)
 
     def restore_consumer(self, thread: str, fixed: Mapping[str, Any]) -> Consumer:
-        """For changelogs; `fixed` are the configs that restoration requires. Raises ConfigError."""
+        """For changelogs; `fixed` are the configs that restoration requires. Raises StreamsConfigError."""
         return self._consumer(f"{thread}-restore-consumer", "restore.consumer.", _MAIN, {**_CONSUMERS, **fixed})
 
     def global_consumer(self, fixed: Mapping[str, Any]) -> Consumer:
-        """For the topics of global tables. Raises ConfigError."""
+        """For the topics of global tables. Raises StreamsConfigError."""
         name = f"{self.client_id}-global-consumer"
         return self._consumer(name, "global.consumer.", _MAIN, {**_CONSUMERS, **fixed})
 
     def producer(self, thread: str, transactional_id: str | None, on_delivery: OnDelivery) -> Producer:
         """For all records that a thread's tasks write; `on_delivery` is called for failed records only. Raises
-        ConfigError.
+        StreamsConfigError.
         """
         fixed = dict(_DELIVERY)
         defaults = dict(_PRODUCER)
@@ -93,7 +93,7 @@ class Clients:
         return _make(Producer, made, "producer.")  # type: ignore[no-any-return]
 
     def admin(self) -> AdminClient:
-        """For topic administration. Raises ConfigError."""
+        """For topic administration. Raises StreamsConfigError."""
         made = {**self._common(f"{self.client_id}-admin"), **self._config.prefixed("admin.client.")}
         return _make(AdminClient, made, "admin.client.")  # type: ignore[no-any-return]
 
@@ -129,7 +129,7 @@ def _make(kind: Any, properties: Mapping[str, Any], prefix: str) -> Any:
     except (KafkaException, ValueError, TypeError) as error:
         problem = error.args[0]
         detail = problem.str() if isinstance(problem, KafkaError) else str(problem)
-        raise ConfigError(
+        raise StreamsConfigError(
             f"librdkafka rejects a property (it receives those with prefix {prefix}*): {detail}"
         ) from error
 

@@ -18,7 +18,7 @@ from odradek.protocol.topic_partition import TopicPartition
 from odradek.streams.config import StreamsConfig
 from odradek.streams.errors import MissingSourceTopicError, StreamsError
 from odradek.streams.group.assignor import AssignmentConfig, Placement, Thread, assign
-from odradek.streams.group.group_protocol import MemberState
+from odradek.streams.group.group_protocol import MemberSubscription
 from odradek.streams.group.subscription_info import (
     ASSIGNMENT_ERROR,
     INCOMPLETE_SOURCE_TOPIC_METADATA,
@@ -61,7 +61,7 @@ class GroupLeader:
         self._seen: Mapping[str, int] | None = None
         """The partition counts of the source topics at the last assignment."""
 
-    def assign(self, members: dict[str, MemberState]) -> Given:
+    def assign(self, members: dict[str, MemberSubscription]) -> Given:
         """Assign all tasks. Raises StreamsError for errors of this instance alone; all members receive the others as a
         code.
         """
@@ -97,7 +97,7 @@ class GroupLeader:
             if topic not in internal
         }
 
-    def _place(self, found: Plan, members: dict[str, MemberState], made: set[str]) -> Given:
+    def _place(self, found: Plan, members: dict[str, MemberSubscription], made: set[str]) -> Given:
         config = self._config
         logged = {task: list(topics.changelogs.values()) for task, topics in found.tasks.items() if topics.changelogs}
         wanted = {place for places in logged.values() for place in places if place[0] not in made}
@@ -190,7 +190,7 @@ def _hosts(found: Plan, infos: Mapping[str, SubscriptionInfo], placed: Placement
     }
 
 
-def _to_all(members: Mapping[str, MemberState], error: int) -> Given:
+def _to_all(members: Mapping[str, MemberSubscription], error: int) -> Given:
     """An assignment without tasks, with an error code, for every member."""
     userdata = AssignmentInfo(error=error).encode()
     return {name: ([], userdata) for name in members}

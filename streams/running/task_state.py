@@ -19,7 +19,7 @@ from typing import Any, Final
 from odradek.protocol.topic_partition import TopicPartition
 from odradek.streams.context import TaskContext
 from odradek.streams.errors import LockError
-from odradek.streams.recorded_metrics import Stat
+from odradek.streams.recorded_metrics import RecordedStat
 from odradek.streams.records import TaskId
 from odradek.streams.running import checkpoints
 from odradek.streams.running.state_directory import StateDirectory
@@ -49,7 +49,7 @@ class TaskState:
         self.context = context
         self.changelogs = dict(changelogs)
         self.stores: dict[str, Any] = {}
-        self.restored = Stat()
+        self.restored = RecordedStat()
         """The number of restored changelog records."""
         self.positions: dict[TopicPartition, int] = {}
         """The offset of the last record of each changelog that is in its store; no entry for an empty store."""

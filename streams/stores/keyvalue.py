@@ -25,7 +25,7 @@ from odradek.streams.stores.interface import (
     unreadable,
 )
 from odradek.streams.stores.maps import MemoryMap, RocksMap
-from odradek.streams.stores.values import Codec, key_bytes, serde_for
+from odradek.streams.stores.values import ValueCodec, key_bytes, serde_for
 
 if TYPE_CHECKING:
     from odradek.streams.stores.builders import StoreBuilder
@@ -91,7 +91,7 @@ class PlainKeyValueStore(TimestampedKeyValueStore):
         spec = self._spec
         self._context = context
         self._key_serde = serde_for(spec, context, is_key=True)
-        self._codec = Codec(spec.name, serde_for(spec, context, is_key=False), spec.stamped)
+        self._codec = ValueCodec(spec.name, serde_for(spec, context, is_key=False), spec.stamped)
         self._in_rocks = spec.persistent and context.store_dir is not None
         if spec.max_entries:
             self._map = LruMap(spec.max_entries, self._log_removal)

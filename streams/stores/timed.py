@@ -18,7 +18,7 @@ from odradek.streams.stores.cache import ENTRY_BYTES, Entry, NamedCache, headers
 from odradek.streams.stores.interface import ChangelogRecord, FlushListener, Rows, StateStore, StoreContext, not_open
 from odradek.streams.stores.keyvalue import merged, open_map
 from odradek.streams.stores.segments import FOREVER, At, Expiring, MapSegments, MemorySegments, Segments, Span
-from odradek.streams.stores.values import LONG, Codec, key_bytes, serde_for
+from odradek.streams.stores.values import LONG, ValueCodec, key_bytes, serde_for
 
 if TYPE_CHECKING:
     from odradek.streams.stores.builders import StoreBuilder
@@ -54,7 +54,7 @@ class TimedStore(StateStore):
         spec = self._spec
         self._context = context
         self._key_serde = serde_for(spec, context, is_key=True)
-        self._codec = Codec(spec.name, serde_for(spec, context, is_key=False), spec.stamped)
+        self._codec = ValueCodec(spec.name, serde_for(spec, context, is_key=False), spec.stamped)
         self._in_rocks = spec.persistent and context.store_dir is not None
         if spec.persistent:
             segments: Segments = MapSegments(open_map(spec, context), spec.segment_interval_ms)

@@ -25,7 +25,7 @@ _pack: Final = LONG.pack
 _unpack: Final = LONG.unpack_from
 
 
-class Codec:
+class ValueCodec:
     """The codec of one store. A cell is the form in memory: the value, or bytes, or `(bytes, timestamp)`."""
 
     __slots__ = ("deserialize", "encode", "immutable", "serialize", "stamped", "store")

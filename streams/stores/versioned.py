@@ -25,7 +25,7 @@ from odradek.streams.stores.interface import (
 from odradek.streams.stores.keyvalue import open_map
 from odradek.streams.stores.maps import MemoryMap, RocksMap
 from odradek.streams.stores.segments import LATEST_PREFIX, MapSegments
-from odradek.streams.stores.values import LONG, Codec, key_bytes, serde_for
+from odradek.streams.stores.values import LONG, ValueCodec, key_bytes, serde_for
 
 if TYPE_CHECKING:
     from odradek.streams.stores.builders import StoreBuilder
@@ -122,7 +122,7 @@ class SegmentedVersionedStore(VersionedKeyValueStore):
         spec = self._spec
         self._context = context
         self._key_serde = serde_for(spec, context, is_key=True)
-        self._codec = Codec(spec.name, serde_for(spec, context, is_key=False), stamped=False)
+        self._codec = ValueCodec(spec.name, serde_for(spec, context, is_key=False), stamped=False)
         self._map = open_map(spec, context)
         self._segments = MapSegments(self._map, spec.segment_interval_ms)
 

@@ -39,7 +39,7 @@ from odradek.storage.checkpoints import (
     decode_offsets,
     encode_offsets,
 )
-from odradek.storage.config import LogConfig, Origin
+from odradek.storage.config import AppendOrigin, LogConfig
 from odradek.storage.directory import Directory, DirectoryRequest
 from odradek.storage.disk import Folder, OsDisk
 from odradek.storage.log import Log
@@ -341,7 +341,7 @@ def _append_keys(log: Log, keys: Sequence[int], case: LogCase, random: Random, n
         Record(number, now_ms, b"%012d" % key, b"%06d" % number + noise[: _SMALL_RECORD_BYTES - 18])
         for number, key in enumerate(keys)
     ]
-    log.append(build(records, codec=case.codec), leader_epoch=0, now_ms=now_ms, origin=Origin.COORDINATOR)
+    log.append(build(records, codec=case.codec), leader_epoch=0, now_ms=now_ms, origin=AppendOrigin.COORDINATOR)
 
 
 def _headers(folder: Path) -> Iterator[Header]:

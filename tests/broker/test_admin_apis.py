@@ -116,7 +116,10 @@ def test_credentials_match_those_of_the_rfc() -> None:
     """The exchange of RFC 7677: the stored credentials verify the client's proof, and sign as the server there did."""
     salt = base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")
     salted = hashlib.pbkdf2_hmac("sha256", b"pencil", salt, 4096)
-    kept = dict(part.split("=", 1) for part in scram.text(scram.Upsertion("user", 1, 4096, salt, salted)).split(","))
+    kept = dict(
+        part.split("=", 1)
+        for part in scram.text(scram.UserScramCredentialUpsertion("user", 1, 4096, salt, salted)).split(",")
+    )
     server_nonce = "rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0"
     message = (
         f"n=user,r=rOprNGfwEbeRWgbNEkqO,r={server_nonce},s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096,c=biws,r={server_nonce}"
@@ -166,6 +169,8 @@ def test_every_entity_has_a_node_of_its_own(one: quotas.Entity, other: quotas.En
 
 @given(entities, st.booleans())
 def test_a_filter_that_names_an_entity_matches_it(entity: quotas.Entity, strict: bool) -> None:
-    assert quotas.matches({kind: quotas.Wanted(name) for kind, name in entity.items()}, entity, strict=strict)
+    assert quotas.matches(
+        {kind: quotas.ClientQuotaFilterComponent(name) for kind, name in entity.items()}, entity, strict=strict
+    )
     assert quotas.matches({}, entity, strict=False)
     assert not quotas.matches({}, entity, strict=True)

@@ -18,7 +18,7 @@ from confluent_kafka import KafkaError, Message, Producer
 
 from odradek.broker.apis.metadata import Metadata
 from odradek.broker.config.broker_config import BrokerConfig
-from odradek.broker.controller.auto_topic_creation import Outcomes, TopicCreator, WantedTopic
+from odradek.broker.controller.auto_topic_creation import AutoCreatedTopic, Outcomes, TopicCreator
 from odradek.broker.metadata.cache import MetadataCache
 from odradek.broker.metadata.topic_responses import TopicAnswers
 from odradek.broker.network.dispatcher import Call
@@ -62,7 +62,7 @@ class Incarnations:
         """The broker starts, and no controller sends it a request until the second item is called and awaited."""
         silent = await self._ensemble.connect()
         await ensure_path(silent, "/")
-        await silent.create(znodes.CONTROLLER, znodes.Controller(SILENT_CONTROLLER, 0).encode(), ephemeral=True)
+        await silent.create(znodes.CONTROLLER, znodes.ControllerZNode(SILENT_CONTROLLER, 0).encode(), ephemeral=True)
         broker = self.broker()
         starting = asyncio.create_task(broker.start())
 
@@ -184,7 +184,7 @@ class Creator:
     def __init__(self, outcome: ErrorCode) -> None:
         self._outcome = outcome
 
-    def create(self, wanted: list[WantedTopic], done: Callable[[Outcomes], None]) -> None:
+    def create(self, wanted: list[AutoCreatedTopic], done: Callable[[Outcomes], None]) -> None:
         done({topic.name: self._outcome for topic in wanted})
 
 
@@ -214,7 +214,11 @@ def test_a_topic_that_may_exist_is_not_reported_as_missing(outcome: ErrorCode, n
     metadata_cache = MetadataCache("cluster")
     metadata_cache.put_topics([])
     metadata_api = Metadata(
-        metadata_cache, cast(TopicCreator, Creator(outcome)), lambda: True, WantedTopic, TopicAnswers(metadata_cache)
+        metadata_cache,
+        cast(TopicCreator, Creator(outcome)),
+        lambda: True,
+        AutoCreatedTopic,
+        TopicAnswers(metadata_cache),
     )
     call = Question()
     wanted = [m.MetadataRequest.MetadataRequestTopic(name="t")]

@@ -10,7 +10,15 @@ from hypothesis import strategies as st
 
 from odradek.broker.config.broker_config import BrokerConfig
 from odradek.broker.config.definitions import BROKER_PROPERTIES
-from odradek.broker.config.types import ConfigEntry, ConfigError, Password, Source, Synonym, Type, show_value
+from odradek.broker.config.types import (
+    ConfigEntry,
+    ConfigError,
+    Password,
+    Source,
+    Synonym,
+    Type,
+    show_value,
+)
 from odradek.protocol.errors import ErrorCode
 
 HOUR_MS = 3_600_000

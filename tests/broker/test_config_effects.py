@@ -15,7 +15,7 @@ import pytest
 from odradek.broker.config.broker_config import BrokerConfig
 from odradek.broker.config.policies import AlterConfigRequest, NewTopicRequest, PolicyViolationError
 from odradek.broker.config.types import ConfigError
-from odradek.broker.metadata.cache import BrokerMetadata, Endpoint, MetadataCache
+from odradek.broker.metadata.cache import BrokerMetadata, ListenerAddress, MetadataCache
 from odradek.broker.network.controller_channel import ControllerChannel
 from odradek.broker.network.inter_broker_client import InterBrokerClient
 from odradek.broker.network.inter_broker_connection import Network, Peer, PeerLostError
@@ -136,7 +136,7 @@ async def test_the_connection_setup_timeout_grows_with_each_attempt() -> None:
 
 async def test_the_controller_is_given_up_after_controller_socket_timeout_ms() -> None:
     metadata_cache = MetadataCache("cluster")
-    metadata_cache.brokers = {5: BrokerMetadata(5, (Endpoint("PLAINTEXT", HERE, 1),), None)}
+    metadata_cache.brokers = {5: BrokerMetadata(5, (ListenerAddress("PLAINTEXT", HERE, 1),), None)}
     metadata_cache.controller_id = 5
     client = InterBrokerClient.of_metadata(
         metadata_cache, "PLAINTEXT", 1, network(True), lambda *args: None, "to-controller"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from odradek.broker.config.broker_config import BrokerConfig
-from odradek.broker.config.listeners import Endpoint
 from odradek.broker.config.types import ConfigError
+from odradek.broker.registry.znodes import Endpoint
 
 TWO_NAMES = "EXTERNAL:PLAINTEXT,INTERNAL:PLAINTEXT"
 

@@ -20,7 +20,7 @@ import pytest
 from odradek.broker.config.definitions import BROKER_PROPERTIES
 from odradek.broker.config.properties import parse_properties
 from odradek.broker.config.topic_definitions import TOPIC_PROPERTIES
-from odradek.broker.config.types import Property, Type, Update, show_value
+from odradek.broker.config.types import ConfigKey, Type, Update, show_value
 from odradek.ports import free_port
 from odradek.protocol import messages as m
 from tests import configuration
@@ -157,7 +157,7 @@ async def keys(script: Patient) -> None:
     await see(script, described())
 
 
-def sample(row: Property) -> str:
+def sample(row: ConfigKey) -> str:
     """A value that the property accepts, other than its default where that is easy."""
     if row.name.startswith("max.connection") and row.type is Type.INT:
         return "1000"
@@ -180,7 +180,7 @@ CLASSES: Final = ("metric.reporters", "principal.builder.class", "ssl.engine.fac
 """Properties that name Java classes, which Kafka loads at once and Odradek does not use."""
 
 
-def dynamic_rows() -> Iterable[Property]:
+def dynamic_rows() -> Iterable[ConfigKey]:
     return (
         row
         for row in BROKER_PROPERTIES.values()
@@ -517,7 +517,7 @@ async def test_the_tables_match_the_descriptions_of_kafka(kafka: Kafka) -> None:
 Row = tuple[Type, str | None, bool]
 
 
-def differences(table: dict[str, Property], theirs: dict[str, Row]) -> set[str]:
+def differences(table: dict[str, ConfigKey], theirs: dict[str, Row]) -> set[str]:
     """The properties for which a table differs from Kafka."""
     ours = {
         row.name: (row.type, show_value(row.default), row.update is Update.READ_ONLY)

@@ -18,7 +18,7 @@ from odradek.broker.config.dynamic import DYNAMIC_ONLY
 from odradek.broker.config.ignored import beginnings, documentation, named, without_effect
 from odradek.broker.config.rules import REFUSED
 from odradek.broker.config.topic_definitions import BROKER_DEFAULTS, TOPIC_PROPERTIES
-from odradek.broker.config.types import Property, Type, Update, show_value
+from odradek.broker.config.types import ConfigKey, Type, Update, show_value
 from odradek.broker.group.state.settings import GroupSettings
 from odradek.broker.transaction.state.settings import TransactionSettings
 from odradek.storage.config import LogConfig
@@ -46,7 +46,7 @@ def documented(class_name: str) -> dict[str, dict[str, str]]:
     return properties
 
 
-def rows_of(table: Mapping[str, Property], theirs: Mapping[str, dict[str, str]]) -> dict[str, dict[str, str]]:
+def rows_of(table: Mapping[str, ConfigKey], theirs: Mapping[str, dict[str, str]]) -> dict[str, dict[str, str]]:
     """Odradek's rows, in the words of the documentation, but not in its friendly units (`1 day`)."""
     ours = {}
     for name, row in table.items():
@@ -87,7 +87,7 @@ def test_topic_properties_are_those_of_kafka() -> None:
 
 
 @pytest.mark.parametrize("table", [BROKER_PROPERTIES, TOPIC_PROPERTIES], ids=["broker", "topic"])
-def test_every_row_keeps_its_own_rule(table: dict[str, Property]) -> None:
+def test_every_row_keeps_its_own_rule(table: dict[str, ConfigKey]) -> None:
     python_types: dict[Type, type] = {
         Type.BOOLEAN: bool,
         Type.INT: int,
@@ -158,7 +158,7 @@ def works_by_another(name: str) -> bool:
 
 
 @pytest.mark.parametrize("table", [BROKER_PROPERTIES, TOPIC_PROPERTIES], ids=["broker", "topic"])
-def test_exactly_the_properties_with_an_effect_are_read(table: dict[str, Property]) -> None:
+def test_exactly_the_properties_with_an_effect_are_read(table: dict[str, ConfigKey]) -> None:
     used = {name for name in table if name in read_somewhere() or works_by_another(name)}
     documented = {name for name, row in table.items() if row.effect}
     # Whether a broker may be without an id is a rule, and no other code reads it.

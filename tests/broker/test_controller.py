@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from odradek.broker.config.broker_config import BrokerConfig
-from odradek.broker.controller.channel_manager import LiveBroker
+from odradek.broker.controller.channel_manager import ControlEndpoint
 from odradek.broker.controller.controller import Controller, NewPartitions, NewTopic
 from odradek.broker.controller.topics import TopicMaker
 from odradek.broker.metadata.broker_registration import Registration
@@ -34,11 +34,11 @@ class Brokers:
     """Brokers that apply every control request at once, and record the partitions that they lead."""
 
     def __init__(self) -> None:
-        self.live: Mapping[int, LiveBroker] = {}
+        self.live: Mapping[int, ControlEndpoint] = {}
         self.led: dict[tuple[str, int], int] = {}
         self.control_requests: list[tuple[int, Any]] = []
 
-    def update(self, live: Mapping[int, LiveBroker]) -> None:
+    def update(self, live: Mapping[int, ControlEndpoint]) -> None:
         self.live = dict(live)
 
     def send(self, broker_id: int, message: Any, on_response: Callable[[Any], None]) -> None:
@@ -170,7 +170,7 @@ async def test_replicas_of_a_topic_are_placed_as_by_kafka(tmp_path: Path) -> Non
         state = znodes.PartitionState.decode((await registry.get("/brokers/topics/t/partitions/1/state"))[0])
         assert (state.leader, state.leader_epoch, state.isr, state.controller_epoch) == (0, 0, (0,), 1)
         assert znodes.decode_config((await registry.get("/config/topics/t"))[0]) == {"retention.ms": "1000"}
-        assert znodes.Controller.decode((await registry.get("/controller"))[0]).broker_id == 0
+        assert znodes.ControllerZNode.decode((await registry.get("/controller"))[0]).broker_id == 0
         assert harness.brokers.led == {("t", 0): 0, ("t", 1): 0}
 
 

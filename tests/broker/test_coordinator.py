@@ -11,7 +11,7 @@ import pytest
 
 from odradek.broker.coordinator import runtime
 from odradek.broker.group.state.classic_requests import JoinRequest
-from odradek.broker.group.state.offsets import Committed
+from odradek.broker.group.state.offsets import OffsetAndMetadata
 from odradek.broker.group.state.records import offset_record
 from odradek.broker.metadata.state.coordinator_partition import partition_for
 from odradek.broker.runtime.state.effects import KeyValue
@@ -43,7 +43,7 @@ def marker(log: MemoryLog, producer_id: int, *, commit: bool) -> bytearray:
 
 
 def record(index: int, offset: int) -> KeyValue:
-    return offset_record(GROUP, ("t", index), Committed(offset, 3, "", START_MS))
+    return offset_record(GROUP, ("t", index), OffsetAndMetadata(offset, 3, "", START_MS))
 
 
 # --- loading ---

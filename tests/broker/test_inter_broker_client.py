@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from odradek.broker.controller.channel_manager import ControllerChannelManager, LiveBroker
-from odradek.broker.metadata.cache import BrokerMetadata, Endpoint, MetadataCache
+from odradek.broker.controller.channel_manager import ControlEndpoint, ControllerChannelManager
+from odradek.broker.metadata.cache import BrokerMetadata, ListenerAddress, MetadataCache
 from odradek.broker.network.controller_channel import ControllerChannel
 from odradek.broker.network.inter_broker_client import InterBrokerClient
 from odradek.broker.network.inter_broker_connection import Network
@@ -76,7 +76,7 @@ class Case:
         self.local_calls.append((on_answer, on_lost))
 
     def put(self, broker_id: int, port: int) -> None:
-        self.cache.brokers[broker_id] = BrokerMetadata(broker_id, (Endpoint("PLAINTEXT", "localhost", port),))
+        self.cache.brokers[broker_id] = BrokerMetadata(broker_id, (ListenerAddress("PLAINTEXT", "localhost", port),))
 
     def ask(self, broker_id: int) -> Outcomes:
         outcomes = Outcomes()
@@ -152,7 +152,7 @@ async def test_requests_to_a_former_controller_fail_when_the_next_controller_is_
 async def test_control_requests_for_an_earlier_incarnation_are_dropped() -> None:
     case = Case()
     channels = ControllerChannelManager(OWN, case.network, case.local)
-    brokers = {OWN: LiveBroker("localhost", 1001, 10), OTHER: LiveBroker("localhost", 1005, 10)}
+    brokers = {OWN: ControlEndpoint("localhost", 1001, 10), OTHER: ControlEndpoint("localhost", 1005, 10)}
     channels.update(brokers)
     responses: list[Any] = []
     for broker_id in brokers:

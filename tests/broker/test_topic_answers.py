@@ -17,11 +17,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odradek.broker.apis.metadata import AUTHORIZED_OPERATIONS_UNKNOWN, Metadata
-from odradek.broker.controller.auto_topic_creation import TopicCreator, WantedTopic
+from odradek.broker.controller.auto_topic_creation import AutoCreatedTopic, TopicCreator
 from odradek.broker.metadata.cache import (
     NO_LEADER,
     BrokerMetadata,
-    Endpoint,
+    ListenerAddress,
     MetadataCache,
     PartitionMetadata,
     TopicMetadata,
@@ -60,7 +60,9 @@ class Question:
 
 
 def metadata_cache_of(broker_id: int, listeners: list[str], rack: str | None) -> BrokerMetadata:
-    return BrokerMetadata(broker_id, tuple(Endpoint(each, f"{each}-{broker_id}", 9092) for each in listeners), rack)
+    return BrokerMetadata(
+        broker_id, tuple(ListenerAddress(each, f"{each}-{broker_id}", 9092) for each in listeners), rack
+    )
 
 
 def id_of(name: str, life: int) -> bytes:
@@ -204,7 +206,7 @@ def harness(most_bytes: int) -> tuple[MetadataCache, TopicAnswers, Metadata]:
     metadata_cache.own = metadata_cache_of(9, list(LISTENERS), None)
     answers = TopicAnswers(metadata_cache, most_bytes)
     none = cast(TopicCreator, None)  # no topic is ever created
-    return metadata_cache, answers, Metadata(metadata_cache, none, lambda: False, WantedTopic, answers)
+    return metadata_cache, answers, Metadata(metadata_cache, none, lambda: False, AutoCreatedTopic, answers)
 
 
 @given(st.lists(st.tuples(steps(), st.lists(questions(), max_size=4)), max_size=8), bounds)

@@ -15,7 +15,7 @@ from odradek.broker.metadata.cache import BrokerMetadata, MetadataCache, Partiti
 from odradek.broker.network.inter_broker_client import InterBrokerClient
 from odradek.broker.network.inter_broker_connection import PeerLostError
 from odradek.broker.transaction.coordinator import TransactionCoordinator
-from odradek.broker.transaction.markers import Marker, Markers, NewMarkers
+from odradek.broker.transaction.markers import Markers, NewMarkers, PendingMarker
 from odradek.broker.transaction.next_transaction_queue import DEADLINE_MS, MOST_WAITING
 from odradek.broker.transaction.state.preparation import Owner
 from odradek.broker.transaction.state.settings import TransactionSettings
@@ -215,7 +215,7 @@ def test_a_partition_without_a_leader_does_not_delay_the_markers_of_others(shell
     shell.time.advance(1)
     assert shell.links.owed == [], "it has no leader"
     other = Owner(77, 0)
-    shell.coordinator.markers.write(Marker("another id", other, True, 7), [B0])
+    shell.coordinator.markers.write(PendingMarker("another id", other, True, 7), [B0])
     shell.time.advance(1)
     assert [each[0] for each in shell.links.owed] == [1]
     shell.links.answer(ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -340,8 +340,8 @@ def test_a_request_whose_coordinator_moves_returns_not_coordinator(shell: Shell)
 
 def test_two_markers_of_one_producer_never_share_a_request(shell: Shell) -> None:
     """A response names the producer only: the leader's refusal of the older would count for the newer."""
-    written: list[tuple[Marker, TopicPartition]] = []
-    older, newer = (Marker(ID, Owner(8, 3), True, epoch) for epoch in (5, 6))
+    written: list[tuple[PendingMarker, TopicPartition]] = []
+    older, newer = (PendingMarker(ID, Owner(8, 3), True, epoch) for epoch in (5, 6))
     markers = shell.new_markers()(
         on_written=lambda marker, partition: written.append((marker, partition)),
         is_wanted=lambda marker: marker == newer,

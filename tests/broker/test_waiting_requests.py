@@ -16,7 +16,7 @@ import pytest
 
 from odradek.broker.apis.delete_records import DeleteRecords
 from odradek.broker.apis.fetch import Fetch
-from odradek.broker.coordinator.log import InternalTopic
+from odradek.broker.coordinator.log import InternalTopicLog
 from odradek.broker.metadata.cache import BrokerMetadata, MetadataCache
 from odradek.broker.replication.delayed_append import DelayedAppend
 from odradek.broker.replication.fetch_reader import FetchReader
@@ -64,7 +64,7 @@ class Leader:
         self._config, self._worker = config or LogConfig(), worker or Idle()
         self.logs = [self._make(folder / f"{TOPIC}-{index}", index) for index in range(2)]
         self.purgatory = DelayedOperationPurgatory(self.time, self.time)
-        self.coordinator = InternalTopic(TOPIC, self.replicas, self.time, self.purgatory, timeout_ms=10_000)
+        self.coordinator = InternalTopicLog(TOPIC, self.replicas, self.time, self.purgatory, timeout_ms=10_000)
         self.metadata_cache = MetadataCache("cluster")
         self.metadata_cache.brokers = {number: BrokerMetadata(number, ()) for number in (0, 1)}
         reader = FetchReader(self.replicas, self.metadata_cache, self.purgatory, lambda: 1 << 20)

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any, Final
 
-from odradek.protocol.grammar import NUMBERS, Field, Message, StructSpec
+from odradek.protocol.grammar import NUMBERS, Field, MessageSpec, StructSpec
 from odradek.protocol.primitives import uvarint
 from tests.comparison.requests import definition
 
@@ -42,7 +42,7 @@ class _End(Exception):  # noqa: N818 - no error: the request is as long as it is
 class Writer:
     """Writes one request, with at most one defect."""
 
-    def __init__(self, message: Message, version: int, spoiled: str | None = None, defect: str = "") -> None:
+    def __init__(self, message: MessageSpec, version: int, spoiled: str | None = None, defect: str = "") -> None:
         self._message = message
         self._version = version
         self._flexible = version in message.flexible

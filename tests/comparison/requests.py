@@ -11,11 +11,11 @@ from functools import cache
 from typing import Any
 
 from odradek.protocol import messages as m
-from odradek.protocol.grammar import Message, StructSpec, parse
+from odradek.protocol.grammar import MessageSpec, StructSpec, parse
 
 
 @cache
-def definition(name: str) -> Message:
+def definition(name: str) -> MessageSpec:
     """The definition of a message, by its name."""
     path = m.texts()[name]
     return parse(path.read_text(encoding="utf-8"), path.name)[name]
@@ -39,7 +39,7 @@ def request(api: str, version: int, **fields: Any) -> Any:
     return _struct(getattr(m, message.name), message, message.root, fields, version)
 
 
-def _struct(cls: type[Any], message: Message, struct: StructSpec, fields: dict[str, Any], version: int) -> Any:
+def _struct(cls: type[Any], message: MessageSpec, struct: StructSpec, fields: dict[str, Any], version: int) -> Any:
     known = {field.attribute: field for field in struct.fields}
     values = {}
     for name, value in fields.items():

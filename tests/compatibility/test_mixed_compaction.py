@@ -16,7 +16,7 @@ import pytest
 from odradek.broker.config.broker_config import BrokerConfig
 from odradek.broker.replication.follower_replica import FollowerReplica
 from odradek.broker.replication.partition import Replica
-from odradek.broker.replication.state.follower import Position
+from odradek.broker.replication.state.follower import FetchPosition
 from odradek.broker.server import Broker
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
@@ -110,10 +110,10 @@ async def ends(broker: Broker) -> dict[int, tuple[int, int]]:
 async def test_kafka_replicates_with_unknown_tags_as_without(
     kafka: Kafka, ours: Broker, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    positions: list[Position] = []
+    positions: list[FetchPosition] = []
     real = FollowerReplica.fetch_position
 
-    def noted(follower: FollowerReplica, leader_epoch: int) -> Position:
+    def noted(follower: FollowerReplica, leader_epoch: int) -> FetchPosition:
         positions.append(real(follower, leader_epoch))
         return positions[-1]
 

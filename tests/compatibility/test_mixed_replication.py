@@ -130,7 +130,7 @@ class Operator:
     def controller(self) -> int:
         """The id of the active controller; waits until there is one."""
         await_node(self._registry, znodes.CONTROLLER, lambda data: data is not None)
-        return znodes.Controller.decode(self._registry.get(znodes.CONTROLLER)[0]).broker_id
+        return znodes.ControllerZNode.decode(self._registry.get(znodes.CONTROLLER)[0]).broker_id
 
     def assignment(self, topic: str) -> list[tuple[int, ...]]:
         """The replicas of each partition."""
@@ -149,7 +149,9 @@ def _state(data: bytes | None) -> znodes.PartitionState:
 def _assigned(data: bytes | None, assignment: Sequence[Sequence[int]]) -> bool:
     """Whether these are the replicas, and none is about to come or go."""
     partitions = znodes.TopicAssignment.decode(data).partitions
-    return all(partitions[index] == znodes.Replicas(tuple(replicas)) for index, replicas in enumerate(assignment))
+    return all(
+        partitions[index] == znodes.ReplicaAssignment(tuple(replicas)) for index, replicas in enumerate(assignment)
+    )
 
 
 @contextlib.contextmanager

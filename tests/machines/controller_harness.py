@@ -20,8 +20,8 @@ from odradek.protocol.topic_partition import TopicPartition
 LISTENER = "PLAINTEXT"
 
 
-def replicas(*brokers: int) -> znodes.Replicas:
-    return znodes.Replicas(brokers)
+def replicas(*brokers: int) -> znodes.ReplicaAssignment:
+    return znodes.ReplicaAssignment(brokers)
 
 
 class Harness:
@@ -59,7 +59,7 @@ class Harness:
     def state(self, partition: TopicPartition) -> znodes.PartitionState:
         return znodes.PartitionState.decode(self.tree.get(znodes.partition_state_path(*partition))[0])
 
-    def assignment(self, partition: TopicPartition) -> znodes.Replicas:
+    def assignment(self, partition: TopicPartition) -> znodes.ReplicaAssignment:
         data, _ = self.tree.get(znodes.topic_path(partition[0]))
         return znodes.TopicAssignment.decode(data).partitions[partition[1]]
 
@@ -248,7 +248,7 @@ class Harness:
         answer: m.AlterPartitionResponse.PartitionData = response.topics[0].partitions[0]
         return answer
 
-    def make_topic(self, name: str, assignment: dict[int, znodes.Replicas]) -> None:
+    def make_topic(self, name: str, assignment: dict[int, znodes.ReplicaAssignment]) -> None:
         """Writes as those of AdminZkClient and kafka-topics --zookeeper."""
         self.make(znodes.config_path(f"topics/{name}"), znodes.encode_config({}))
         self.make(znodes.topic_path(name), znodes.TopicAssignment(name.encode().ljust(16, b"."), assignment).encode())

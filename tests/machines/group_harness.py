@@ -20,9 +20,9 @@ from odradek.broker.group.group_metadata_manager import GroupMetadataManager
 from odradek.broker.group.offset_metadata_manager import OffsetMetadataManager
 from odradek.broker.group.state.classic_requests import JoinRequest, JoinResult, SyncRequest, SyncResult, Terms
 from odradek.broker.group.state.loading import COMMIT_MARKER
-from odradek.broker.group.state.offsets import CommitRequest, Committed
+from odradek.broker.group.state.offsets import CommitRequest, OffsetAndMetadata
 from odradek.broker.group.state.settings import GroupSettings
-from odradek.broker.replication.transaction_verification import Support, Transaction
+from odradek.broker.replication.transaction_verification import ProducerTransaction, Support
 from odradek.broker.runtime.state.effects import KeyValue, TimerName
 from odradek.protocol.batch import Header, Record, build, control_batch, read_header, records
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -215,10 +215,10 @@ class MemoryTransactions:
     def __init__(self, log: MemoryLog) -> None:
         self._log = log
         self.error = ErrorCode.NONE
-        self.asked: list[Transaction] = []
+        self.asked: list[ProducerTransaction] = []
 
     def ask(
-        self, partition: int, transaction: Transaction, support: Support, done: Callable[[ErrorCode, Any], None]
+        self, partition: int, transaction: ProducerTransaction, support: Support, done: Callable[[ErrorCode, Any], None]
     ) -> None:
         self.asked.append(transaction)
         done(self.error, None if self.error else transaction)
@@ -382,7 +382,8 @@ class Harness:
         slot = Slot()
         now_ms = self.time.now_ms()
         entries = [
-            (partition, Committed(offset, -1, metadata, now_ms, expire_ms)) for partition, offset in offsets.items()
+            (partition, OffsetAndMetadata(offset, -1, metadata, now_ms, expire_ms))
+            for partition, offset in offsets.items()
         ]
         self.offsets.commit(group, CommitRequest(member_id, instance, generation, entries), slot)
         return slot
@@ -400,11 +401,13 @@ class Harness:
     ) -> Slot:
         slot = Slot()
         now_ms = self.time.now_ms()
-        entries = [(partition, Committed(offset, -1, metadata, now_ms)) for partition, offset in offsets.items()]
+        entries = [
+            (partition, OffsetAndMetadata(offset, -1, metadata, now_ms)) for partition, offset in offsets.items()
+        ]
         self.offsets.commit_in_transaction(
             group,
             CommitRequest(member_id, instance, generation, entries),
-            Transaction("id", *producer),
+            ProducerTransaction("id", *producer),
             Support.ALL_ERRORS,
             slot,
         )

@@ -174,14 +174,14 @@ def test_a_reassignment_adds_waits_and_removes(harness: Harness) -> None:
     harness.start(3)
     harness.run(ControllerMachine.brokers_changed)
     assert harness.run(lambda machine: machine.reassignments.reassign({T0: (3, 1)})) == {T0: None}
-    assert harness.assignment(T0) == znodes.Replicas((3, 1, 0, 2), (3,), (0, 2))
+    assert harness.assignment(T0) == znodes.ReplicaAssignment((3, 1, 0, 2), (3,), (0, 2))
     assert harness.machine.reassignments.under_way() == {T0: harness.assignment(T0)}
     epoch = harness.state(T0).leader_epoch
     assert harness.run(lambda machine: machine.reassignments.reassign({T0: (3, 1)})) == {T0: None}
     assert harness.state(T0).leader_epoch == epoch, "the same request again changes nothing"
     harness.sent.clear()
     harness.alter(T0, (0, 1, 2, 3))
-    assert harness.assignment(T0) == znodes.Replicas((3, 1))
+    assert harness.assignment(T0) == znodes.ReplicaAssignment((3, 1))
     assert set(harness.state(T0).isr) == {1, 3}
     assert harness.state(T0).leader == 3
     assert harness.state(T0).leader_epoch == epoch + 2, (
@@ -250,7 +250,7 @@ def test_a_controller_that_dies_during_a_cancellation_leaves_no_leader_outside_t
 def test_a_new_target_deletes_replicas_in_neither_assignment() -> None:
     harness = moving()
     assert harness.run(lambda machine: machine.reassignments.reassign({T0: (3, 0)})) == {T0: None}
-    assert harness.assignment(T0) == znodes.Replicas((3, 0, 1), (3,), (1,))
+    assert harness.assignment(T0) == znodes.ReplicaAssignment((3, 0, 1), (3,), (1,))
     assert notified(harness, m.StopReplicaRequest) == [2]
     assert set(harness.state(T0).isr) == {0, 1}
 
@@ -318,7 +318,7 @@ def test_nodes_written_by_a_tool_are_applied(harness: Harness) -> None:
     harness.run(lambda machine: machine.notifications.reassignment_requested())
     assert harness.tree.exists(znodes.REASSIGN_PARTITIONS) is None
     assert harness.alter(T0, (0, 1, 2, 3)).error_code == 0
-    assert harness.assignment(T0) == znodes.Replicas((3, 0))
+    assert harness.assignment(T0) == znodes.ReplicaAssignment((3, 0))
     harness.run(lambda machine: machine.controlled_shutdown(3, -1))
     assert harness.state(T0).leader == 0
     harness.stop(3)

@@ -16,8 +16,8 @@ from odradek.broker.replication.state.fetch_session import (
     FetchPartition,
     FetchSessions,
 )
-from odradek.broker.replication.state.follower import FetchSession as FollowerSession
-from odradek.broker.replication.state.follower import Position
+from odradek.broker.replication.state.follower import FetchPosition
+from odradek.broker.replication.state.follower import FetchSessionHandler as FollowerSession
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 Key = tuple[str | bytes, int]
@@ -128,7 +128,7 @@ def test_a_kafka_broker_receives_no_progress() -> None:
 
 def test_a_follower_names_a_partition_again_when_more_of_it_is_compacted() -> None:
     session: FollowerSession[str] = FollowerSession()
-    position = Position(10, 0, 0, 0)
+    position = FetchPosition(10, 0, 0, 0)
     assert session.next({"a": position, "b": position}) == (["a", "b"], [])
     session.answered(7)
     assert session.next({"a": position, "b": position}) == ([], [])

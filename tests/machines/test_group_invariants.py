@@ -16,7 +16,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from odradek.broker.group.state.classic_requests import JoinResult, State, SyncResult
+from odradek.broker.group.state.classic_requests import ClassicGroupState, JoinResult, SyncResult
 from odradek.protocol.errors import ErrorCode
 from tests.machines.group_harness import GROUP, Harness, Slot
 
@@ -278,7 +278,7 @@ class Groups(RuleBasedStateMachine):
             assert self.harness.time.waiting == len(known)
             members = {member.member_id for member in membership.group_members}
             assert {name[1] for name in known if name[0] == "member"} <= members
-            assert (("join",) in known) == (membership.state is State.PREPARING)
+            assert (("join",) in known) == (membership.state is ClassicGroupState.PREPARING)
             for member in membership.group_members:
                 assert member.counts_as_alive or ("member", member.member_id) in known, "a session without an end"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from odradek.broker.group.state.offsets import CommitRequest, Committed
+from odradek.broker.group.state.offsets import CommitRequest, OffsetAndMetadata
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
 from tests.machines.group_harness import GROUP, Harness, Slot
@@ -129,7 +129,7 @@ def test_a_commit_in_flight_is_not_visible_and_makes_its_partition_unstable() ->
 def test_of_two_commits_of_a_partition_in_one_request_the_last_counts() -> None:
     harness = Harness()
     slot = Slot()
-    entries = [(("t", 0), Committed(offset, -1, "", 0)) for offset in (1, 2)]
+    entries = [(("t", 0), OffsetAndMetadata(offset, -1, "", 0)) for offset in (1, 2)]
     harness.offsets.commit(GROUP, CommitRequest("", None, -1, entries), slot)
     assert slot.answer == [ErrorCode.NONE, ErrorCode.NONE]
     assert harness.offset(("t", 0)) == 2

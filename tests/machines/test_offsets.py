@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from odradek.broker.group.state.offsets import Committed, Offsets, Stage
+from odradek.broker.group.state.offsets import OffsetAndMetadata, Offsets, Stage
 from odradek.broker.group.state.records import offset_record, read_key, read_offset
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.topic_partition import TopicPartition
@@ -17,8 +17,8 @@ PARTITIONS: list[TopicPartition] = [("a", 0), ("a", 1), ("b", 0)]
 PRODUCERS = [None, 1, 2]
 
 
-def commit(offset: int, *, commit_ms: int = 0, expire_ms: int = -1) -> Committed:
-    return Committed(offset, -1, "", commit_ms, expire_ms)
+def commit(offset: int, *, commit_ms: int = 0, expire_ms: int = -1) -> OffsetAndMetadata:
+    return OffsetAndMetadata(offset, -1, "", commit_ms, expire_ms)
 
 
 class Commits(RuleBasedStateMachine):
@@ -179,7 +179,7 @@ def test_expiry_counts_from_the_base_the_commit_or_the_commits_own_time(
     topic=st.text(max_size=20),
     index=st.integers(0, 2**31 - 1),
     committed=st.builds(
-        Committed,
+        OffsetAndMetadata,
         st.integers(0, 2**63 - 1),
         st.integers(-1, 2**31 - 1),
         st.text(max_size=20),
@@ -187,7 +187,7 @@ def test_expiry_counts_from_the_base_the_commit_or_the_commits_own_time(
         st.just(-1) | st.integers(0, 2**62),
     ),
 )
-def test_a_commit_survives_its_record(group: str, topic: str, index: int, committed: Committed) -> None:
+def test_a_commit_survives_its_record(group: str, topic: str, index: int, committed: OffsetAndMetadata) -> None:
     key, value = offset_record(group, (topic, index), committed)
     assert value is not None
     assert read_key(key) == (group, (topic, index))

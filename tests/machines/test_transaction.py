@@ -21,7 +21,7 @@ from odradek.broker.transaction.state.records import (
     record,
 )
 from odradek.broker.transaction.state.transaction import COMPLETE, ENDING
-from odradek.broker.transaction.state.transitions import STATES, TABLE, TRANSITIONS, Event, Transition
+from odradek.broker.transaction.state.transitions import STATES, TABLE, TRANSITIONS, TransactionEvent, Transition
 from odradek.protocol.errors import ErrorCode, ProtocolError
 from tests.machines.transaction_harness import A0, A1, B0, LEGAL, TIMEOUT_MS, Asked, Harness
 
@@ -372,7 +372,7 @@ def transition_table() -> str:
         return ", ".join(parts)
 
     rows = [["event", *(status.label for status in STATES)]]
-    rows += [[event.value, *(shown(TABLE[status, event]) or "–" for status in STATES)] for event in Event]
+    rows += [[event.value, *(shown(TABLE[status, event]) or "–" for status in STATES)] for event in TransactionEvent]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = [
         "| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |" for row in rows

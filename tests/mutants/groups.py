@@ -9,7 +9,7 @@ from unittest import mock
 
 from odradek.broker.group.offset_metadata_manager import OffsetMetadataManager
 from odradek.broker.group.state import consumer_group, consumer_group_reconciliation
-from odradek.broker.group.state.classic_requests import State
+from odradek.broker.group.state.classic_requests import ClassicGroupState
 from odradek.broker.group.state.consumer_group_members import ConsumerMember
 from odradek.broker.group.state.consumer_group_requests import HeartbeatRequest
 from odradek.broker.group.state.group import Group
@@ -58,7 +58,7 @@ def kafka_13636() -> Iterator[None]:
     real = Group.expire
 
     def expire(group: Group, now: Now) -> list[Effect]:
-        if group.membership.state in (State.PREPARING, State.COMPLETING):
+        if group.membership.state in (ClassicGroupState.PREPARING, ClassicGroupState.COMPLETING):
             return group._write_tombstones(
                 group.offsets.expire(now.wall_ms, group._settings.offsets_retention_ms, None), now
             )

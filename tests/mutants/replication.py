@@ -19,16 +19,16 @@ from odradek.broker.replication import follower_replica as follower_module
 from odradek.broker.replication.follower_replica import FollowerReplica
 from odradek.broker.replication.partition import Replica
 from odradek.broker.replication.replica_manager import ReplicaManager
-from odradek.broker.replication.state.follower import Position
+from odradek.broker.replication.state.follower import FetchPosition
 from odradek.broker.replication.state.partition import LeaderAndIsr, PartitionMachine, PendingIsr
 from odradek.protocol.errors import ErrorCode
 
 Plant = Callable[[], AbstractContextManager[None]]
 
 
-def _without_epoch(follower: FollowerReplica, leader_epoch: int) -> Position:
+def _without_epoch(follower: FollowerReplica, leader_epoch: int) -> FetchPosition:
     log = follower.replica.log
-    return Position(log.end_offset, -1, leader_epoch, log.start_offset)
+    return FetchPosition(log.end_offset, -1, leader_epoch, log.start_offset)
 
 
 @contextmanager
@@ -71,12 +71,12 @@ def kip_320() -> Iterator[None]:
     settled: dict[tuple[int, int], None] = {}
     real = FollowerReplica.replicate
 
-    def position(follower: FollowerReplica, leader_epoch: int) -> Position:
+    def position(follower: FollowerReplica, leader_epoch: int) -> FetchPosition:
         replica, log = follower.replica, follower.replica.log
         known = (id(replica), replica.machine.leader_epoch) in settled
-        return Position(log.end_offset, -1 if known else log.epochs.latest, -1, log.start_offset)
+        return FetchPosition(log.end_offset, -1 if known else log.epochs.latest, -1, log.start_offset)
 
-    def replicate(follower: FollowerReplica, asked: Position, *answer: Any) -> None:
+    def replicate(follower: FollowerReplica, asked: FetchPosition, *answer: Any) -> None:
         replica = follower.replica
         settled[id(replica), replica.machine.leader_epoch] = None
         real(follower, asked._replace(leader_epoch=replica.machine.leader_epoch), *answer)

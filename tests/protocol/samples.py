@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from odradek.protocol import messages
 from odradek.protocol.compile import Shape
-from odradek.protocol.grammar import Field, Message, StructSpec, parse
+from odradek.protocol.grammar import Field, MessageSpec, StructSpec, parse
 
 Value = Callable[[random.Random], Any]
 Special = Callable[[str, Field], Value | None]
@@ -26,7 +26,7 @@ STRINGS = ("", "a", "perf-topic", "größe", "\N{SNOWMAN}", "\N{DROMEDARY CAMEL}
 
 
 @cache
-def definitions() -> dict[str, Message]:
+def definitions() -> dict[str, MessageSpec]:
     """Every message of Odradek, by name."""
     paths = sorted(set(messages.texts().values()))
     return {name: found for path in paths for name, found in parse(path.read_text(encoding="utf-8")).items()}

@@ -24,7 +24,7 @@ from kio.serial import entity_reader, entity_writer
 from kio.static.constants import EntityType
 
 from odradek.protocol import messages
-from odradek.protocol.grammar import Field, Message, StructSpec
+from odradek.protocol.grammar import Field, MessageSpec, StructSpec
 from tests.protocol.jar_differences import OWN_FIELDS
 from tests.protocol.samples import Special, Value, definitions, sample
 
@@ -72,7 +72,7 @@ def kio_modules(name: str) -> dict[int, ModuleType]:
 class Translation:
     """Converts objects of Odradek into those of kio, for one message in one version."""
 
-    def __init__(self, message: Message, version: int, module: ModuleType) -> None:
+    def __init__(self, message: MessageSpec, version: int, module: ModuleType) -> None:
         self._message = message
         self._version = version
         self._module = module

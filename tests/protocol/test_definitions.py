@@ -9,7 +9,7 @@ import pytest
 
 from odradek.protocol import messages
 from odradek.protocol.compile import Shape, literal
-from odradek.protocol.grammar import Field, Message, parse
+from odradek.protocol.grammar import Field, MessageSpec, parse
 from tests.protocol.jar_differences import (
     DIFFERENT,
     NOT_OURS,
@@ -21,14 +21,14 @@ from tests.protocol.jar_differences import (
 )
 from tests.protocol.kafka_definitions import RELEASES, FieldFacts, definitions, fields_at, versions
 
-OURS: dict[str, Message] = {
+OURS: dict[str, MessageSpec] = {
     name: message
     for path in sorted(set(messages.texts().values()))
     for name, message in parse(path.read_text(encoding="utf-8"), path.name).items()
 }
 
 
-def ours_at(message: Message, version: int) -> list[FieldFacts]:
+def ours_at(message: MessageSpec, version: int) -> list[FieldFacts]:
     shape = Shape(message, version)
 
     def walk(fields: tuple[Field, ...], prefix: str) -> list[FieldFacts]:

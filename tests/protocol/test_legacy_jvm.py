@@ -12,7 +12,7 @@ from odradek.protocol import legacy
 from odradek.protocol.batch import Record, build, headers, records
 from odradek.protocol.compression import Codec
 from odradek.protocol.errors import ErrorCode, KafkaError
-from odradek.storage.config import MAX_INT64, LogConfig, Origin
+from odradek.storage.config import MAX_INT64, AppendOrigin, LogConfig
 from odradek.storage.validation import admit
 from tests.broker.message_sets import APPEND_TIME, THEN_MS, damaged, message, messages_in, wrapper
 from tests.jvm.process import QUICK_START, QUIET, java_command, run_java
@@ -109,7 +109,7 @@ def test_sets_are_up_converted_as_by_kafka() -> None:
     for (config, data), answer in zip(cases, answers, strict=True):
         verdict, _, rest = answer.partition(" ")
         try:
-            view, _ = admit(memoryview(bytearray(data)), config, Origin.CLIENT, 2, THEN_MS)
+            view, _ = admit(memoryview(bytearray(data)), config, AppendOrigin.CLIENT, 2, THEN_MS)
         except KafkaError as error:
             _agrees(error, verdict, rest, config, answer)
         else:

@@ -23,7 +23,7 @@ from odradek.broker.registry.interface import (
 )
 from odradek.broker.registry.jute import JuteError
 from odradek.broker.registry.transactions import decode_snapshot, encode_snapshot, frame, read_record
-from odradek.broker.registry.tree import MAX_DATA_BYTES, Node, Transaction, Tree, Watches
+from odradek.broker.registry.tree import MAX_DATA_BYTES, JournalTransaction, Node, Tree, Watches
 from tests.registry.operations import bare_creates, transactions, writes
 
 ROOT = "/r"
@@ -40,7 +40,7 @@ def below_root(operation: Operation) -> Operation:
     return dataclasses.replace(operation, path=ROOT + operation.path)
 
 
-def play(history: list[list[Operation]]) -> tuple[Tree, list[Transaction]]:
+def play(history: list[list[Operation]]) -> tuple[Tree, list[JournalTransaction]]:
     """A tree with two sessions, the first of which is closed at the end, and its journal."""
     tree = Tree()
     journal = [tree.open_session(1, 10_000, 5).transaction, tree.open_session(2, 10_000, 6).transaction]

@@ -16,12 +16,12 @@ from odradek.broker.registry.znodes import (
     AclChange,
     AclEntry,
     BrokerRegistration,
-    Controller,
+    ControllerZNode,
     Endpoint,
     FinalizedFeatures,
     PartitionState,
     ProducerIdBlock,
-    Replicas,
+    ReplicaAssignment,
     TopicAssignment,
     ZnodeError,
 )
@@ -75,13 +75,13 @@ def test_an_order_loses_no_key(keys: list[str]) -> None:
 
 
 def test_a_topic_of_any_version_is_read() -> None:
-    partitions = {0: Replicas((1, 2)), 1: Replicas((2, 1))}
+    partitions = {0: ReplicaAssignment((1, 2)), 1: ReplicaAssignment((2, 1))}
     assert TopicAssignment.decode(b'{"version":1,"partitions":{"1":[2,1],"0":[1,2]}}') == TopicAssignment(
         None, partitions
     )
     second = b'{"version":2,"partitions":{"0":[1,2,3]},"adding_replicas":{"0":[3]},"removing_replicas":{"0":[1]}}'
-    assert TopicAssignment.decode(second).partitions == {0: Replicas((1, 2, 3), (3,), (1,))}
-    third = TopicAssignment(TOPIC_ID, {0: Replicas((1, 2, 3), (3,), (1,))})
+    assert TopicAssignment.decode(second).partitions == {0: ReplicaAssignment((1, 2, 3), (3,), (1,))}
+    third = TopicAssignment(TOPIC_ID, {0: ReplicaAssignment((1, 2, 3), (3,), (1,))})
     assert third.encode() == (
         b'{"partitions":{"0":[1,2,3]},"topic_id":"AAECAwQFBgcICQoLDA0ODw","adding_replicas":{"0":[3]},'
         b'"removing_replicas":{"0":[1]},"version":3}'
@@ -107,7 +107,7 @@ def test_a_broker_of_any_version_is_read() -> None:
 
 
 def test_controllers_and_features_of_older_versions_are_read() -> None:
-    assert Controller.decode(b'{"version":1,"brokerid":3,"timestamp":"7"}') == Controller(3, 7)
+    assert ControllerZNode.decode(b'{"version":1,"brokerid":3,"timestamp":"7"}') == ControllerZNode(3, 7)
     first = b'{"features":{"f":{"min_version_level":1,"max_version_level":4}},"version":1,"status":0}'
     assert FinalizedFeatures.decode(first) == FinalizedFeatures({"f": 4}, False)
     second = FinalizedFeatures({"f": 4})
@@ -150,7 +150,7 @@ def test_a_sanitized_name_is_safe_and_round_trips(name: str) -> None:
     uuid=st.binary(min_size=16, max_size=16),
 )
 def test_written_nodes_are_read(text: str, numbers: list[int], uuid: bytes) -> None:
-    topic = TopicAssignment(uuid, {number: Replicas((1, number), (number,)) for number in sorted(numbers)})
+    topic = TopicAssignment(uuid, {number: ReplicaAssignment((1, number), (number,)) for number in sorted(numbers)})
     assert TopicAssignment.decode(topic.encode()) == topic
     config = {f"{text}{number}": text for number in numbers}
     assert znodes.decode_config(znodes.encode_config(config)) == config
@@ -169,7 +169,7 @@ def test_written_nodes_are_read(text: str, numbers: list[int], uuid: bytes) -> N
 
 DECODERS: list[Callable[[bytes | None], Any]] = [
     BrokerRegistration.decode,
-    Controller.decode,
+    ControllerZNode.decode,
     FinalizedFeatures.decode,
     ProducerIdBlock.decode,
     TopicAssignment.decode,

@@ -37,7 +37,7 @@ CODECS: list[tuple[str, Again]] = [
     (r"/brokers/ids/0", lambda data: znodes.BrokerRegistration.decode(data).encode()),
     (r"/brokers/topics/[^/]+", lambda data: znodes.TopicAssignment.decode(data).encode()),
     (r"/brokers/topics/[^/]+/partitions/\d+/state", lambda data: znodes.PartitionState.decode(data).encode()),
-    (r"/controller", lambda data: znodes.Controller.decode(data).encode()),
+    (r"/controller", lambda data: znodes.ControllerZNode.decode(data).encode()),
     (r"/controller_epoch", lambda data: znodes.encode_controller_epoch(znodes.decode_controller_epoch(data))),
     (r"/cluster/id", lambda data: znodes.encode_cluster_id(znodes.decode_cluster_id(data))),
     (r"/feature", lambda data: znodes.FinalizedFeatures.decode(data).encode()),
@@ -148,7 +148,7 @@ def test_paths_and_contents_are_the_expected_ones(nodes: dict[str, bytes | None]
     assert set(znodes.PERSISTENT_PATHS) <= set(nodes)
     broker = znodes.BrokerRegistration.decode(nodes[znodes.broker_path(0)])
     assert (broker.rack, broker.endpoints[0].listener) == ("r1", "PLAINTEXT")
-    assert znodes.Controller.decode(nodes[znodes.CONTROLLER]).broker_id == 0
+    assert znodes.ControllerZNode.decode(nodes[znodes.CONTROLLER]).broker_id == 0
     topic = znodes.TopicAssignment.decode(nodes[znodes.topic_path("many")])
     assert list(topic.partitions) == list(range(60))
     assert topic.topic_id is not None

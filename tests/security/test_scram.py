@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from odradek.broker.security.state import scram_messages
 from odradek.broker.security.state.sasl import IllegalSaslStateError, SaslAuthenticationError, SaslError
-from odradek.broker.security.state.scram import ScramClient, ScramServer, State, TokenCredential, salted_password
+from odradek.broker.security.state.scram import ScramClient, ScramServer, ScramState, TokenCredential, salted_password
 from odradek.broker.security.state.scram_credentials import (
     MECHANISMS,
     CredentialError,
@@ -89,7 +89,7 @@ def test_kafkas_client_logs_in_here(
     if password != other:
         with pytest.raises(SaslError, match="Invalid client credentials"):
             server.evaluate(proof)
-        assert server.state is State.FAILED
+        assert server.state is ScramState.FAILED
         return
     client.evaluateChallenge(java_bytes(server.evaluate(proof)))
     assert client.isComplete()
@@ -357,7 +357,7 @@ def test_any_bytes_are_rejected(messages: list[bytes]) -> None:
     for message in messages:
         with pytest.raises(SaslError):
             server.evaluate(message)
-        assert server.state is State.FAILED
+        assert server.state is ScramState.FAILED
 
 
 def test_no_error_has_a_secret() -> None:

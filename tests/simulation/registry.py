@@ -28,7 +28,7 @@ from odradek.broker.registry.interface import (
     Stat,
     Watcher,
 )
-from odradek.broker.registry.tree import Committed, Tree, Watches
+from odradek.broker.registry.tree import CommittedTransaction, Tree, Watches
 from tests.simulation.loop import OWNER, Owner, SimulatedLoop
 from tests.simulation.network import Network
 
@@ -44,7 +44,7 @@ class SimulatedEnsemble:
         self.tree = Tree()
         self.watches: Watches[Watcher] = Watches()
         self.sessions: dict[int, SimulatedSession] = {}
-        self.on_write: Callable[[int, Sequence[Operation], Committed | None], None] = lambda *_: None
+        self.on_write: Callable[[int, Sequence[Operation], CommittedTransaction | None], None] = lambda *_: None
         self.expired = 0
         self._last_id = 0
         loop.call_later(SWEEP_S, self._sweep)
@@ -86,7 +86,7 @@ class SimulatedEnsemble:
             self.watches.forget(session.session_id)
             self.fire(self.tree.close_session(session.session_id, self.now_ms()))
 
-    def fire(self, committed: Committed) -> None:
+    def fire(self, committed: CommittedTransaction) -> None:
         for session_id, watcher, event in self.watches.fire(committed.events):
             session = self.sessions.get(session_id)
             if session is not None:

@@ -148,7 +148,7 @@ def test_slices_cover_the_range_once_and_in_order(places: dict[int, tuple[int, i
     start = {"t": {n: min(both) for n, both in places.items()}}
     end = {"t": {n: max(both) for n, both in places.items()}}
     covered: dict[int, list[int]] = {n: [] for n in places}
-    for begin, behind in replay.Plan(start, end, step).slices():
+    for begin, behind in replay.ReplayPlan(start, end, step).slices():
         assert begin != behind
         for n in places:
             assert behind["t"][n] - begin["t"][n] <= step

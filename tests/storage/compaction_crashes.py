@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from odradek.protocol.batch import Record, build, control_batch, records
 from odradek.storage.compaction import clean
-from odradek.storage.config import LogConfig, Origin
+from odradek.storage.config import AppendOrigin, LogConfig
 from odradek.storage.directory import Directory, DirectoryRequest
 from odradek.storage.log import Log
 from odradek.storage.producers import WAIVED
@@ -72,7 +72,7 @@ class Life:
         marker = control_batch(
             commit=commit, coordinator_epoch=0, producer_id=TRANSACTIONAL, producer_epoch=0, timestamp_ms=NOW_MS
         )
-        self.log.append(marker, leader_epoch=self.epochs[-1][0], now_ms=NOW_MS, origin=Origin.COORDINATOR)
+        self.log.append(marker, leader_epoch=self.epochs[-1][0], now_ms=NOW_MS, origin=AppendOrigin.COORDINATOR)
         if not commit:
             self.aborted.update(self.undecided)
         self.undecided.clear()

@@ -21,7 +21,7 @@ from odradek.protocol.batch import Record, build, control_batch
 from odradek.protocol.compression import Codec
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.storage.compaction import Cleaned, clean
-from odradek.storage.config import LogConfig, Origin
+from odradek.storage.config import AppendOrigin, LogConfig
 from odradek.storage.disk import OsDisk
 from odradek.storage.log import Log
 from odradek.storage.producers import WAIVED
@@ -86,7 +86,7 @@ class CompactedLog(RuleBasedStateMachine):
             data,
             leader_epoch=0,
             now_ms=self.now_ms,
-            origin=Origin.CLIENT,
+            origin=AppendOrigin.CLIENT,
             verification=WAIVED if transactional else None,
         )
         number = -1
@@ -108,7 +108,7 @@ class CompactedLog(RuleBasedStateMachine):
         marker = control_batch(
             commit=commit, coordinator_epoch=0, producer_id=producer_id, producer_epoch=0, timestamp_ms=self.now_ms
         )
-        wrote = self.log.append(marker, leader_epoch=0, now_ms=self.now_ms, origin=Origin.COORDINATOR)
+        wrote = self.log.append(marker, leader_epoch=0, now_ms=self.now_ms, origin=AppendOrigin.COORDINATOR)
         number = self.under_way.pop(producer_id)
         self.outcome[number] = commit
         self.written[wrote.first_offset] = Written(
@@ -243,7 +243,7 @@ def keyed(log: Log, *items: tuple[bytes, bytes | None], now_ms: int = NOW_MS, pr
         producer_epoch=0 if producer_id >= 0 else -1,
         base_sequence=0 if producer_id >= 0 else -1,
     )
-    return log.append(data, leader_epoch=0, now_ms=now_ms, origin=Origin.COORDINATOR).first_offset
+    return log.append(data, leader_epoch=0, now_ms=now_ms, origin=AppendOrigin.COORDINATOR).first_offset
 
 
 def compact(log: Log, now_ms: int = NOW_MS, *, everywhere: int = EVERYWHERE, keys: int = 1 << 20) -> Cleaned:
@@ -275,7 +275,7 @@ def test_a_full_map_ends_a_pass_before_the_transaction_that_does_not_fit(tmp_pat
         )
         log.append(data, leader_epoch=0, now_ms=NOW_MS, verification=WAIVED)
     marker = control_batch(commit=True, coordinator_epoch=0, producer_id=9, producer_epoch=0, timestamp_ms=NOW_MS)
-    log.append(marker, leader_epoch=0, now_ms=NOW_MS, origin=Origin.COORDINATOR)
+    log.append(marker, leader_epoch=0, now_ms=NOW_MS, origin=AppendOrigin.COORDINATOR)
     log.roll(NOW_MS)
     assert compact(log, keys=2).cleaned_to == 1
     assert compact(log, keys=2).cleaned_to == 4
@@ -316,7 +316,7 @@ def test_a_marker_goes_long_after_its_data_and_when_every_replica_has_compacted_
     data = build([Record(0, NOW_MS, b"a", b"1")], producer_id=9, producer_epoch=0, base_sequence=0, transactional=True)
     log.append(data, leader_epoch=0, now_ms=NOW_MS, verification=WAIVED)
     marker = control_batch(commit=False, coordinator_epoch=0, producer_id=9, producer_epoch=0, timestamp_ms=NOW_MS)
-    at = log.append(marker, leader_epoch=0, now_ms=NOW_MS, origin=Origin.COORDINATOR).first_offset
+    at = log.append(marker, leader_epoch=0, now_ms=NOW_MS, origin=AppendOrigin.COORDINATOR).first_offset
     log.producers.expire(NOW_MS + 1, 1)
 
     def again(now_ms: int, everywhere: int) -> bool:

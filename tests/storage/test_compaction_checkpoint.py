@@ -16,7 +16,7 @@ from odradek.storage.compaction_checkpoint import COMPACTION_CHECKPOINT, Compact
 from odradek.storage.config import LogConfig
 from odradek.storage.disk import Folder, OsDisk
 from odradek.storage.log import Log
-from odradek.storage.segments import Segments
+from odradek.storage.segments import LogSegments
 from odradek.storage.swap import note
 from tests.storage.batches import NOW_MS, all_headers, batch, open_log
 from tests.storage.compaction_pass import a_pass
@@ -209,7 +209,7 @@ def test_an_interrupted_swap_replaces_all_segments_that_it_was_made_from(path: P
     request = replace(request, sources=request.sources[:4])
     cleaned = clean(OsDisk(), replace(request, map_bytes=1 << 16))
     (group,) = cleaned.groups
-    note(at(path), Segments(log.segments), cleaned.groups, log.epochs.entries())
+    note(at(path), LogSegments(log.segments), cleaned.groups, log.epochs.entries())
     log.close_files()
     for file in list(path.glob("*.cleaned")):
         file.rename(file.with_suffix(".swap"))

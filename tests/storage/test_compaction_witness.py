@@ -22,7 +22,7 @@ from odradek.protocol.batch import Header, Record, build, control_batch, records
 from odradek.storage.checkpoints import LEADER_EPOCHS
 from odradek.storage.compaction import clean
 from odradek.storage.compaction_checkpoint import COMPACTION_CHECKPOINT
-from odradek.storage.config import LogConfig, Origin
+from odradek.storage.config import AppendOrigin, LogConfig
 from odradek.storage.disk import OsDisk
 from odradek.storage.file_records import checked_batches
 from odradek.storage.log import Log
@@ -183,7 +183,7 @@ class Writers:
             timestamp_ms=now_ms,
         )
         for log in logs:
-            log.append(bytes(marker), leader_epoch=self.leader_epoch, now_ms=now_ms, origin=Origin.COORDINATOR)
+            log.append(bytes(marker), leader_epoch=self.leader_epoch, now_ms=now_ms, origin=AppendOrigin.COORDINATOR)
 
 
 # -- remaining batches -------------------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from odradek.cli import main
 from odradek.protocol import messages as m
 from odradek.protocol.batch import CRC_POSITION, Record, build, control_batch
 from odradek.protocol.compression import Codec
-from odradek.storage.config import LogConfig, Origin
+from odradek.storage.config import AppendOrigin, LogConfig
 from odradek.storage.log import Log
 from odradek.storage.producers import WAIVED
 from odradek.storage.reading import DamagedLog
@@ -88,7 +88,7 @@ def fill(log: Log) -> None:
                 producer_epoch=0,
                 timestamp_ms=NOW_MS + number,
             )
-            log.append(marker, leader_epoch=number // 40, now_ms=NOW_MS, origin=Origin.COORDINATOR)
+            log.append(marker, leader_epoch=number // 40, now_ms=NOW_MS, origin=AppendOrigin.COORDINATOR)
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import pytest
 
 from odradek.protocol.batch import control_batch, headers
 from odradek.protocol.errors import ErrorCode, KafkaError
-from odradek.storage.config import LogConfig, Origin
+from odradek.storage.config import AppendOrigin, LogConfig
 from odradek.storage.directory import Directory, DirectoryRequest
 from odradek.storage.log import Log
 from odradek.storage.producers import WAIVED
@@ -200,7 +200,7 @@ def test_the_indexes_of_a_segment_that_was_rolled_during_a_flush_are_durable_aft
     transactional = batch(producer=(1, 0, 0), transactional=True)
     log.append(transactional, leader_epoch=0, now_ms=NOW_MS, verification=WAIVED)
     marker = control_batch(commit=False, coordinator_epoch=0, producer_id=1, producer_epoch=0, timestamp_ms=NOW_MS)
-    log.append(marker, leader_epoch=0, now_ms=NOW_MS, origin=Origin.COORDINATOR)
+    log.append(marker, leader_epoch=0, now_ms=NOW_MS, origin=AppendOrigin.COORDINATOR)
     flush = log.start_flush()
     log.roll(NOW_MS)
     flush.run()

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 import pytest
 
-from odradek.dump_log import Options, dump
+from odradek.dump_log import DumpLogOptions, dump
 from odradek.protocol import batch
 from odradek.protocol.batch import Codec, is_framed, is_sound, read_header
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -102,7 +102,7 @@ def read_as_library(path: str, end_offset: int) -> None:
     for file in sorted(Path(path).glob("*.log")):
         verify(str(file))
         complaints = io.StringIO()
-        dump([str(file)], Options(deep=True), io.StringIO(), complaints)
+        dump([str(file)], DumpLogOptions(deep=True), io.StringIO(), complaints)
     *_, last = Partition(path).batches()
     assert last.header.next_offset == end_offset
     for each in Partition(path).batches():

@@ -8,7 +8,7 @@ import pytest
 
 from odradek.protocol.batch import control_batch
 from odradek.protocol.errors import ErrorCode, KafkaError
-from odradek.storage.config import Origin
+from odradek.storage.config import AppendOrigin
 from odradek.storage.log import Log
 from tests.storage.batches import NOW_MS, batch, open_log
 
@@ -25,7 +25,7 @@ def _end(log: Log) -> None:
     marker = control_batch(
         commit=True, coordinator_epoch=0, producer_id=PRODUCER, producer_epoch=0, timestamp_ms=NOW_MS
     )
-    log.append(marker, leader_epoch=0, now_ms=NOW_MS, origin=Origin.COORDINATOR)
+    log.append(marker, leader_epoch=0, now_ms=NOW_MS, origin=AppendOrigin.COORDINATOR)
 
 
 def test_the_next_transaction_continues_after_the_verification_of_a_late_batch(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 from odradek.protocol.batch import InvalidRecords, Record, build, crc_ok, headers, read_header, records
 from odradek.protocol.compression import Codec
 from odradek.protocol.errors import ErrorCode, KafkaError
-from odradek.storage.config import LogConfig, Origin
+from odradek.storage.config import AppendOrigin, LogConfig
 from odradek.storage.log import Log
 from odradek.storage.segment import FileRange
 from tests.storage.batches import NOW_MS, all_bytes, all_headers, batch, files, open_log
@@ -99,9 +99,9 @@ class TestAppend:
 
     def test_a_coordinator_may_write_records_that_a_client_may_not(self, log: Log) -> None:
         log.config = LogConfig(cleanup_policy=("compact",))
-        assert append(log, bytes(batch(2)), origin=Origin.COORDINATOR) == 0
+        assert append(log, bytes(batch(2)), origin=AppendOrigin.COORDINATOR) == 0
         with pytest.raises(KafkaError):
-            append(log, bytes(batch(2))[:-1], origin=Origin.COORDINATOR)
+            append(log, bytes(batch(2))[:-1], origin=AppendOrigin.COORDINATOR)
 
     def test_log_append_time_replaces_the_timestamps(self, log: Log) -> None:
         log.config = LogConfig(message_timestamp_type="LogAppendTime")
@@ -339,7 +339,7 @@ class TestReplication:
         bad = bytes(build(marker, producer_id=1, producer_epoch=0, transactional=True, control=True))
         for call in (
             lambda: log.append_replicated(bad, now_ms=NOW_MS),
-            lambda: append(log, bad, origin=Origin.COORDINATOR),
+            lambda: append(log, bad, origin=AppendOrigin.COORDINATOR),
         ):
             with pytest.raises(KafkaError) as refused:
                 call()

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import pytest
 
 from odradek.protocol.batch import control_batch, read_header, stamp
-from odradek.storage.config import LogConfig, Origin
+from odradek.storage.config import AppendOrigin, LogConfig
 from odradek.storage.directory import Directory, DirectoryRequest
 from odradek.storage.log import Log
 from odradek.storage.producers import WAIVED
@@ -69,16 +69,16 @@ class Life:
             transactional=transactional,
         )
         self.sequences[producer] = sequence + count
-        self._append(data, Origin.CLIENT)
+        self._append(data, AppendOrigin.CLIENT)
 
     def marker(self, *, commit: bool, producer: int = 2) -> None:
         """Append as a leader, for a coordinator."""
         data = control_batch(
             commit=commit, coordinator_epoch=1, producer_id=producer, producer_epoch=0, timestamp_ms=NOW_MS
         )
-        self._append(memoryview(data), Origin.COORDINATOR)
+        self._append(memoryview(data), AppendOrigin.COORDINATOR)
 
-    def _append(self, data: memoryview, origin: Origin) -> None:
+    def _append(self, data: memoryview, origin: AppendOrigin) -> None:
         stamped = bytearray(data)
         stamp(stamped, 0, self.log.end_offset, self.epoch)
         self.written.append(Written(bytes(stamped), read_header(stamped)))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from odradek.protocol.batch import control_batch
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.storage.checkpoints import CorruptFile
-from odradek.storage.config import LogConfig, Origin
+from odradek.storage.config import AppendOrigin, LogConfig
 from odradek.storage.log import Log
 from odradek.storage.producers import WAIVED, Producer, WrittenBatch, decode_snapshot, encode_snapshot
 from odradek.storage.validation import Appended
@@ -46,7 +46,7 @@ class Client:
             producer_epoch=self.epoch if epoch is None else epoch,
             timestamp_ms=NOW_MS,
         )
-        return self.log.append(marker, leader_epoch=0, now_ms=NOW_MS, origin=Origin.COORDINATOR)
+        return self.log.append(marker, leader_epoch=0, now_ms=NOW_MS, origin=AppendOrigin.COORDINATOR)
 
 
 def code_of(call: object) -> ErrorCode:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from odradek.protocol.batch import Record, build, control_batch
 from odradek.protocol.compression import Codec
-from odradek.storage.config import LogConfig, Origin
+from odradek.storage.config import AppendOrigin, LogConfig
 from odradek.storage.log import Log
 from odradek.storage.reading import DamagedLog, Partition
 from tests.storage.batches import NOW_MS, all_headers, batch, files, open_log
@@ -85,7 +85,7 @@ def test_markers_are_read_only_on_request(tmp_path: Path) -> None:
     log = open_log(tmp_path / "t-0", SMALL)
     fill(log, 1)
     marker = control_batch(commit=True, coordinator_epoch=0, producer_id=1, producer_epoch=0, timestamp_ms=NOW_MS)
-    log.append(marker, leader_epoch=0, now_ms=NOW_MS, origin=Origin.COORDINATOR)
+    log.append(marker, leader_epoch=0, now_ms=NOW_MS, origin=AppendOrigin.COORDINATOR)
     fill(log, 1)
     partition = Partition(str(tmp_path / "t-0"))
     assert offsets(partition) == [0, 2]

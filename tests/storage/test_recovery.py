@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from odradek.protocol.batch import control_batch
 from odradek.protocol.compression import Codec
 from odradek.protocol.errors import ErrorCode, KafkaError
-from odradek.storage.config import LogConfig, Origin
+from odradek.storage.config import AppendOrigin, LogConfig
 from odradek.storage.log import Log
 from odradek.storage.producers import WAIVED
 from tests.storage.batches import NOW_MS, all_bytes, all_headers, batch, files, open_log
@@ -45,7 +45,7 @@ def fill(log: Log, count: int = 60) -> None:
                 producer_epoch=0,
                 timestamp_ms=NOW_MS + number,
             )
-            log.append(marker, leader_epoch=number // 25, now_ms=NOW_MS, origin=Origin.COORDINATOR)
+            log.append(marker, leader_epoch=number // 25, now_ms=NOW_MS, origin=AppendOrigin.COORDINATOR)
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from odradek.protocol.batch import control_batch, headers
 from odradek.protocol.compression import Codec
 from odradek.protocol.errors import KafkaError
-from odradek.storage.config import LogConfig, Origin
+from odradek.storage.config import AppendOrigin, LogConfig
 from odradek.storage.directory import Directory, DirectoryRequest
 from odradek.storage.directory_identity import read_identity
 from odradek.storage.disk import OsDisk
@@ -65,7 +65,7 @@ def fill(log: Log) -> None:
                 producer_epoch=0,
                 timestamp_ms=NOW_MS + number,
             )
-            log.append(marker, leader_epoch=number // 40, now_ms=NOW_MS, origin=Origin.COORDINATOR)
+            log.append(marker, leader_epoch=number // 40, now_ms=NOW_MS, origin=AppendOrigin.COORDINATOR)
 
 
 @pytest.fixture(scope="module", params=["closed", "killed", "recovered", "replicated", "append time"])

@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from odradek.protocol.batch import control_batch
 from odradek.protocol.errors import ErrorCode, KafkaError
-from odradek.storage.config import LogConfig, Origin
+from odradek.storage.config import AppendOrigin, LogConfig
 from odradek.storage.log import Log
 from odradek.storage.producers import OPEN, Verification, encode_snapshot
 from tests.storage.batches import NOW_MS, batch, open_log
@@ -160,7 +160,7 @@ class TransactionalLog(RuleBasedStateMachine):
             producer_epoch=epoch + bump,
             timestamp_ms=NOW_MS,
         )
-        self.log.append(marker, leader_epoch=0, now_ms=NOW_MS, origin=Origin.COORDINATOR)
+        self.log.append(marker, leader_epoch=0, now_ms=NOW_MS, origin=AppendOrigin.COORDINATOR)
         self.written.append(Written(self.end, self.end, producer_id, epoch + bump, commit))
         if late is not None:
             data = batch(1, producer=(producer_id, epoch, sequence), transactional=True)

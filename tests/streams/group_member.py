@@ -10,13 +10,13 @@ from __future__ import annotations
 import sys
 
 from odradek.protocol.topic_partition import TopicPartition
-from odradek.streams.group.group_protocol import MemberState
+from odradek.streams.group.group_protocol import MemberSubscription
 from odradek.streams.group.membership import Assigned, GroupMember, MembershipConfig, RebalanceNeeded
 
 PARTITIONS = 4
 
 
-def deal(topic: str, members: dict[str, MemberState]) -> dict[str, tuple[list[TopicPartition], bytes]]:
+def deal(topic: str, members: dict[str, MemberSubscription]) -> dict[str, tuple[list[TopicPartition], bytes]]:
     """The partitions in turn, to members in the order of their user data."""
     names = sorted(members, key=lambda name: (members[name].userdata, name))
     return {

@@ -9,7 +9,7 @@ import pytest
 from odradek.streams.errors import StreamsError
 from odradek.streams.group.assignor import AssignmentConfig
 from odradek.streams.group.group_assignment import TaskPartitions, Timing, assign_group, lag_of
-from odradek.streams.group.group_protocol import MemberState
+from odradek.streams.group.group_protocol import MemberSubscription
 from odradek.streams.group.subscription_info import (
     RUNNING,
     SHUTDOWN_REQUESTED,
@@ -26,9 +26,9 @@ def _tasks(count: int) -> dict[TaskId, TaskPartitions]:
     return {TaskId(0, part): TaskPartitions((("in", part),), (("log", part),)) for part in range(count)}
 
 
-def _member(name: str, **fields: object) -> MemberState:
+def _member(name: str, **fields: object) -> MemberSubscription:
     process = uuid.uuid5(uuid.NAMESPACE_DNS, name).bytes
-    return MemberState(name, None, ["in"], SubscriptionInfo(process, **fields).encode(), None)  # type: ignore[arg-type]
+    return MemberSubscription(name, None, ["in"], SubscriptionInfo(process, **fields).encode(), None)  # type: ignore[arg-type]
 
 
 def test_lags() -> None:
@@ -83,4 +83,4 @@ def test_the_shutdown_request_of_a_member_reaches_all() -> None:
 
 def test_a_member_of_another_kind_in_the_group() -> None:
     with pytest.raises(StreamsError, match="this is no subscription of this runtime"):
-        assign_group({"a": MemberState("a", None, ["in"], b"", None)}, _tasks(1), {}, AssignmentConfig(), TIMING)
+        assign_group({"a": MemberSubscription("a", None, ["in"], b"", None)}, _tasks(1), {}, AssignmentConfig(), TIMING)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from odradek.streams.errors import StreamsError
 from odradek.streams.group.group_protocol import (
-    MemberState,
+    MemberSubscription,
     decode_assignment,
     decode_subscription,
     encode_assignment,
@@ -86,7 +86,7 @@ def test_a_thousand_tasks_have_a_small_encoding() -> None:
 
 def test_kafkas_part_of_subscription_and_assignment() -> None:
     member = decode_subscription("m", "i", encode_subscription(["b", "a"], b"x", "r1"))
-    assert member == MemberState("m", "i", ["a", "b"], b"x", "r1")
+    assert member == MemberSubscription("m", "i", ["a", "b"], b"x", "r1")
     partitions = [("b", 1), ("a", 2), ("a", 0)]
     assert decode_assignment(encode_assignment(partitions, b"y")) == (sorted(partitions), b"y")
     assert decode_assignment(b"") == ([], b"")

@@ -21,9 +21,9 @@ from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
 from odradek.streams.errors import StreamsError
 from odradek.streams.group import committed_offsets
-from odradek.streams.group.committed_offsets import Identity
+from odradek.streams.group.committed_offsets import CommittingMember
 from odradek.streams.group.connection import CoordinatorLink, parse_bootstrap
-from odradek.streams.group.group_protocol import MemberState
+from odradek.streams.group.group_protocol import MemberSubscription
 from odradek.streams.group.membership import (
     Assigned,
     CommitFailed,
@@ -183,7 +183,7 @@ def test_a_coordinator_that_restarts_in_the_middle_of_a_rebalance(broker: Broker
 def test_a_stale_commit_is_rejected(group: Group) -> None:
     first = group.member()
     group.settle(first)
-    old = Identity(first.generation, first.member_id)
+    old = CommittingMember(first.generation, first.member_id)
     second = group.member()
     group.settle(first, second)
     link = _link(group)
@@ -191,7 +191,9 @@ def test_a_stale_commit_is_rejected(group: Group) -> None:
         committed_offsets.commit(link, group.config(), old, {(TOPIC, 0): (1, None, "")})
     assert caught.value.kind is CommitFailure.MIGRATED
     with pytest.raises(CommitFailed, match="UNKNOWN_MEMBER_ID"):
-        committed_offsets.commit(link, group.config(), Identity(first.generation, "who"), {(TOPIC, 0): (1, None, "")})
+        committed_offsets.commit(
+            link, group.config(), CommittingMember(first.generation, "who"), {(TOPIC, 0): (1, None, "")}
+        )
     link.forget()
     assert first.fetch_committed([(TOPIC, 0)]) == {}
 
@@ -300,7 +302,7 @@ def test_a_member_that_does_not_poll_leaves(group: Group) -> None:
 def test_a_slow_leader_is_not_removed(group: Group) -> None:
     taken: list[float] = []
 
-    def slowly(members: dict[str, MemberState]) -> dict[str, tuple[list[tuple[str, int]], bytes]]:
+    def slowly(members: dict[str, MemberSubscription]) -> dict[str, tuple[list[tuple[str, int]], bytes]]:
         start = time.monotonic()
         threading.Event().wait(1.5)  # three session timeouts: the expected result is that nothing happens
         taken.append(time.monotonic() - start)

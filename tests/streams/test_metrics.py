@@ -16,7 +16,7 @@ from odradek.streams.dsl.builder import StreamsBuilder
 from odradek.streams.dsl.options import Consumed, Grouped, Materialized, Produced
 from odradek.streams.metrics import MetricName, Metrics, flat, names
 from odradek.streams.metrics_page import serve_metrics
-from odradek.streams.recorded_metrics import Counter, Stat
+from odradek.streams.recorded_metrics import Counter, RecordedStat
 from odradek.streams.runtime import KafkaStreams, State
 from odradek.streams.serdes import LONG, STRING
 from odradek.streams.stores import builders
@@ -40,7 +40,7 @@ class Clock:
 
 def test_a_stat_is_of_the_last_two_windows() -> None:
     clock = Clock()
-    stat = Stat(clock)
+    stat = RecordedStat(clock)
     assert (stat.total, stat.rate) == (0, 0.0)
     assert math.isnan(stat.average)
     assert math.isnan(stat.maximum)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from odradek.streams.config import PROPERTIES, REQUIRED, TABLE, ConfigError, StreamsConfig, as_text
+from odradek.streams.config import PROPERTIES, REQUIRED, TABLE, StreamsConfig, StreamsConfigError, as_text
 from odradek.streams.errors import log_and_continue
 from odradek.streams.running.client import Clients
 from odradek.streams.serdes import STRING
@@ -82,7 +82,7 @@ def test_text_and_values_mean_the_same() -> None:
     ],
 )
 def test_invalid_values_are_rejected(name: str, value: Any, notified: str) -> None:
-    with pytest.raises(ConfigError, match=notified.replace(".", r"\.")) as caught:
+    with pytest.raises(StreamsConfigError, match=notified.replace(".", r"\.")) as caught:
         StreamsConfig({**NEEDED, name: value})
     assert name in str(caught.value)
 
@@ -91,7 +91,7 @@ def test_exactly_once_commits_often() -> None:
     assert made()["commit.interval.ms"] == 30_000
     assert made(processing_guarantee="exactly_once_v2")["commit.interval.ms"] == 100
     assert made(processing_guarantee="exactly_once_v2", commit_interval_ms=250)["commit.interval.ms"] == 250
-    with pytest.raises(ConfigError, match="transaction"):
+    with pytest.raises(StreamsConfigError, match="transaction"):
         made(processing_guarantee="exactly_once_v2", commit_interval_ms=10_000)
 
 
@@ -122,7 +122,7 @@ def test_prefixed_properties_reach_the_consumer_in_their_order() -> None:
 
 def test_properties_unknown_to_librdkafka_are_named() -> None:
     clients = Clients(StreamsConfig({**NEEDED, "producer.no.such.thing": 1}), "client")
-    with pytest.raises(ConfigError, match=r"no\.such\.thing"):
+    with pytest.raises(StreamsConfigError, match=r"no\.such\.thing"):
         clients.producer("thread", None, lambda error, message: None)
 
 

@@ -23,7 +23,7 @@ from odradek.protocol.errors import ErrorCode
 from odradek.streams.dsl.builder import StreamsBuilder
 from odradek.streams.dsl.options import Consumed, Grouped, Produced
 from odradek.streams.errors import StreamsError
-from odradek.streams.group.committed_offsets import Identity
+from odradek.streams.group.committed_offsets import CommittingMember
 from odradek.streams.group.coordinator_thread import CoordinatorThread
 from odradek.streams.group.group_protocol import MembershipError
 from odradek.streams.group.membership import GroupMember
@@ -400,7 +400,7 @@ def test_a_member_that_has_missed_a_generation_discards_the_state_of_its_tasks(
 
     received = CoordinatorThread._handle_assignment
 
-    def miss(coordinator: CoordinatorThread, identity: Identity, assignment: bytes) -> None:
+    def miss(coordinator: CoordinatorThread, identity: CommittingMember, assignment: bytes) -> None:
         if threading.current_thread().name.startswith(one.client_id) and not missed:
             missed.append(identity.generation)
             write(3)

@@ -15,7 +15,7 @@ from odradek.streams.dsl.builder import StreamsBuilder
 from odradek.streams.dsl.kstream import KStream
 from odradek.streams.dsl.options import Consumed, Produced
 from odradek.streams.errors import ErrorContext, ProcessingError, Response
-from odradek.streams.operators.fusion import Chain
+from odradek.streams.operators.fusion import FusedFunctionBuilder
 from odradek.streams.serdes import LONG, STRING
 
 
@@ -120,7 +120,7 @@ def test_errors_of_later_nodes_are_theirs() -> None:
         raise KeyError("downstream")
 
     blamed: list[str] = []
-    chain = Chain(lambda node, *rest: blamed.append(node))
+    chain = FusedFunctionBuilder(lambda node, *rest: blamed.append(node))
     chain.add("first", _Emits("value = value"))
     chain.loop("(value, value)", keys=False)
     process = chain.finish(fail, ["first"])
@@ -133,7 +133,7 @@ class _Emits:
     def __init__(self, line: str) -> None:
         self.line = line
 
-    def inline(self, chain: Chain) -> None:
+    def inline(self, chain: FusedFunctionBuilder) -> None:
         chain.emit(self.line)
 
 
@@ -150,7 +150,7 @@ def test_many_loops_are_several_chains() -> None:
 
 
 def test_a_traceback_shows_the_line() -> None:
-    chain = Chain(_raise)
+    chain = FusedFunctionBuilder(_raise)
     chain.add("node", _Emits("value = 1 / value"))
     process = chain.finish(lambda *record: None, ["node"])
     with pytest.raises(ZeroDivisionError) as caught:

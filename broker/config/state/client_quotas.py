@@ -36,14 +36,14 @@ Entity = Mapping[str, str | None]
 """The parts of a quota entity: USER, CLIENT_ID or IP -> name, None for the default."""
 
 
-class Wanted(NamedTuple):
+class ClientQuotaFilterComponent(NamedTuple):
     """The condition of a filter for one part of an entity: the name, None for the default; or any name."""
 
     name: str | None = None
     any_name: bool = False
 
 
-Filter = Mapping[str, Wanted]
+Filter = Mapping[str, ClientQuotaFilterComponent]
 
 
 def check_entity(entity: Entity) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
-from odradek.broker.registry.znodes import BrokerRegistration, PartitionState, Replicas
+from odradek.broker.registry.znodes import BrokerRegistration, PartitionState, ReplicaAssignment
 from odradek.protocol.topic_partition import TopicPartition
 
 NO_LEADER: Final = -1
@@ -56,7 +56,7 @@ class Context:
         self.leaving: dict[int, None] = {}
         """Brokers in a controlled shutdown: they are live, and are not elected."""
         self.topic_ids: dict[str, bytes] = {}
-        self.assignments: dict[str, dict[int, Replicas]] = {}
+        self.assignments: dict[str, dict[int, ReplicaAssignment]] = {}
         self.states: dict[TopicPartition, KnownState] = {}
         self.deleting: dict[str, None] = {}
         """Topics that are to be deleted."""
@@ -85,7 +85,7 @@ class Context:
             for index in assignment:
                 yield topic, index
 
-    def replicas(self, partition: TopicPartition) -> Replicas | None:
+    def replicas(self, partition: TopicPartition) -> ReplicaAssignment | None:
         """The assignment of a partition, None where the context has none."""
         return self.assignments.get(partition[0], {}).get(partition[1])
 

@@ -27,12 +27,12 @@ from odradek.broker.registry.interface import (
     Set,
     Stat,
 )
-from odradek.broker.registry.znodes import PartitionState, Replicas
+from odradek.broker.registry.znodes import PartitionState, ReplicaAssignment
 from odradek.protocol.topic_partition import TopicPartition
 
 PARTITIONS_AT_A_TIME: Final = 200
 """The most partitions of one transaction, whose size ZooKeeper limits (jute.maxbuffer, 1 MiB)."""
-Decide = Callable[[TopicPartition, PartitionState, Replicas], PartitionState | None]
+Decide = Callable[[TopicPartition, PartitionState, ReplicaAssignment], PartitionState | None]
 """Returns the new state of a partition, or None where the state stays."""
 
 
@@ -228,7 +228,9 @@ class PartitionStateMachine:
         """
         context = self._context
 
-        def decide(partition: TopicPartition, state: PartitionState, replicas: Replicas) -> PartitionState | None:
+        def decide(
+            partition: TopicPartition, state: PartitionState, replicas: ReplicaAssignment
+        ) -> PartitionState | None:
             live = context.can_lead(partition)
             online = [each for each in state.isr if context.is_online(each, partition)]
             if context.is_online(state.leader, partition):
@@ -253,7 +255,9 @@ class PartitionStateMachine:
         restart are elected first. If all ISR members restarted, one of them is elected.
         """
 
-        def decide(partition: TopicPartition, state: PartitionState, replicas: Replicas) -> PartitionState | None:
+        def decide(
+            partition: TopicPartition, state: PartitionState, replicas: ReplicaAssignment
+        ) -> PartitionState | None:
             younger = self._context.bounced(partition)
             bounced = [each for each in state.isr if each in back or each in younger]
             return self._renewed(partition, state, replicas, bounced) if bounced else None
@@ -261,7 +265,7 @@ class PartitionStateMachine:
         return decide
 
     def _renewed(
-        self, partition: TopicPartition, state: PartitionState, replicas: Replicas, bounced: Sequence[int]
+        self, partition: TopicPartition, state: PartitionState, replicas: ReplicaAssignment, bounced: Sequence[int]
     ) -> PartitionState | None:
         context = self._context
         live = context.can_lead(partition)
@@ -273,7 +277,9 @@ class PartitionStateMachine:
         chosen = chosen or election.offline(replicas.replicas, state.isr, live, allow_unclean=False)
         return self.next_state(state, chosen) if chosen is not None else None
 
-    def prefer(self, partition: TopicPartition, state: PartitionState, replicas: Replicas) -> PartitionState | None:
+    def prefer(
+        self, partition: TopicPartition, state: PartitionState, replicas: ReplicaAssignment
+    ) -> PartitionState | None:
         """Elect the preferred leader where it can lead and is not the leader."""
         if state.leader == replicas.replicas[0]:
             return None
@@ -284,7 +290,9 @@ class PartitionStateMachine:
         """Remove a broker that is about to stop from leadership and ISR, where other replicas are left."""
         context = self._context
 
-        def decide(partition: TopicPartition, state: PartitionState, replicas: Replicas) -> PartitionState | None:
+        def decide(
+            partition: TopicPartition, state: PartitionState, replicas: ReplicaAssignment
+        ) -> PartitionState | None:
             if broker_id not in state.isr and broker_id != state.leader:
                 return None
             if state.leader == broker_id:
@@ -297,6 +305,6 @@ class PartitionStateMachine:
 
         return decide
 
-    def bump(self, partition: TopicPartition, state: PartitionState, replicas: Replicas) -> PartitionState:
+    def bump(self, partition: TopicPartition, state: PartitionState, replicas: ReplicaAssignment) -> PartitionState:
         """Keep the leader and increment its epoch, so that it applies a changed assignment."""
         return state._replace(leader_epoch=state.leader_epoch + 1, controller_epoch=self._context.epoch)

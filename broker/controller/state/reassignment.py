@@ -16,26 +16,26 @@ from odradek.broker.controller.state.partition_state_machine import Decide, Part
 from odradek.broker.controller.state.steps import Steps
 from odradek.broker.registry import znodes
 from odradek.broker.registry.interface import Set
-from odradek.broker.registry.znodes import PartitionState, Replicas, TopicAssignment
+from odradek.broker.registry.znodes import PartitionState, ReplicaAssignment, TopicAssignment
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.topic_partition import TopicPartition
 
 
-def origin(replicas: Replicas) -> tuple[int, ...]:
+def origin(replicas: ReplicaAssignment) -> tuple[int, ...]:
     """The replicas before the reassignment."""
     return tuple(each for each in replicas.replicas if each not in replicas.adding)
 
 
-def target(replicas: Replicas) -> tuple[int, ...]:
+def target(replicas: ReplicaAssignment) -> tuple[int, ...]:
     """The replicas after the reassignment."""
     return tuple(each for each in replicas.replicas if each not in replicas.removing)
 
 
-def towards(replicas: Replicas, wanted: Sequence[int]) -> Replicas:
+def towards(replicas: ReplicaAssignment, wanted: Sequence[int]) -> ReplicaAssignment:
     """The assignment during the move to `wanted`; the preferred leader of the target comes first."""
     before = origin(replicas)
     full = tuple(dict.fromkeys((*wanted, *before)))
-    return Replicas(
+    return ReplicaAssignment(
         full,
         tuple(each for each in full if each not in before),
         tuple(each for each in full if each not in wanted),
@@ -73,7 +73,7 @@ class Reassignments:
         self._control_requests = control_requests
         self._partitions = partitions
 
-    def under_way(self) -> dict[TopicPartition, Replicas]:
+    def under_way(self) -> dict[TopicPartition, ReplicaAssignment]:
         """Every partition that is being reassigned."""
         return {
             (topic, index): replicas
@@ -156,7 +156,7 @@ class Reassignments:
         if known.state.leader not in wanted:
             return  # no replica of the target can lead at present
         yield from self._drop(partition, removed)
-        yield from self._write(partition, Replicas(wanted))
+        yield from self._write(partition, ReplicaAssignment(wanted))
         self._delete(partition, removed)
         # Only now do the replicas receive the final assignment; the removed ones receive StopReplica.
         yield from self._partitions.change([partition], self._partitions.bump)
@@ -164,7 +164,9 @@ class Reassignments:
     def _elect_in_target(self, wanted: Sequence[int]) -> Decide:
         """Elect a leader of the target where the present leader is not in the target."""
 
-        def decide(partition: TopicPartition, state: PartitionState, replicas: Replicas) -> PartitionState | None:
+        def decide(
+            partition: TopicPartition, state: PartitionState, replicas: ReplicaAssignment
+        ) -> PartitionState | None:
             if state.leader in wanted:
                 return None
             chosen = election.reassigned(wanted, state.isr, self._context.can_lead(partition))
@@ -178,7 +180,9 @@ class Reassignments:
     def _drop(self, partition: TopicPartition, removed: Sequence[int]) -> Steps[None]:
         """Remove replicas from the ISR, as far as others are left in it to lead."""
 
-        def decide(partition: TopicPartition, state: PartitionState, replicas: Replicas) -> PartitionState | None:
+        def decide(
+            partition: TopicPartition, state: PartitionState, replicas: ReplicaAssignment
+        ) -> PartitionState | None:
             rest = tuple(each for each in state.isr if each not in removed)
             if not rest or rest == state.isr:
                 return None
@@ -194,7 +198,7 @@ class Reassignments:
         for broker_id in removed:
             self._control_requests.add_stop_replica(broker_id, partition, delete=True)
 
-    def _write(self, partition: TopicPartition, new: Replicas) -> Steps[None]:
+    def _write(self, partition: TopicPartition, new: ReplicaAssignment) -> Steps[None]:
         topic, index = partition
         context = self._context
         assignment = {**context.assignments[topic], index: new}

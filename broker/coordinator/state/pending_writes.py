@@ -32,7 +32,7 @@ RETRY_MS: Final = 500
 """After this time a group repeats a timer's write that the log has rejected (Kafka: CoordinatorTimerImpl)."""
 
 
-class Write:
+class PendingWrite:
     """Token of an append: the state machine's own token, and the functions that undo the changes."""
 
     __slots__ = ("is_void", "token", "undo")
@@ -50,7 +50,7 @@ class PendingWrites:
     __slots__ = ("_writes",)
 
     def __init__(self) -> None:
-        self._writes: list[Write] = []
+        self._writes: list[PendingWrite] = []
 
     def __len__(self) -> int:
         return len(self._writes)
@@ -58,17 +58,17 @@ class PendingWrites:
     def begin(self, effects: list[Effect]) -> list[Effect]:
         """The same effects; each append among them becomes a pending write."""
         for index, effect in enumerate(effects):
-            if isinstance(effect, Append) and not isinstance(effect.token, Write):
-                write = Write(effect.token, effect.undo)
+            if isinstance(effect, Append) and not isinstance(effect.token, PendingWrite):
+                write = PendingWrite(effect.token, effect.undo)
                 self._writes.append(write)
                 effects[index] = effect._replace(token=write, undo=())
         return effects
 
-    def commit(self, write: Write) -> None:
+    def commit(self, write: PendingWrite) -> None:
         """The records are committed: the changes of this write can no longer be undone."""
         self._writes.remove(write)
 
-    def revert(self, write: Write) -> list[Write]:
+    def revert(self, write: PendingWrite) -> list[PendingWrite]:
         """Undo this write and all later ones, newest first. Returns them in the order of the log."""
         at = self._writes.index(write)
         reverted, self._writes = self._writes[at:], self._writes[:at]
@@ -78,7 +78,7 @@ class PendingWrites:
                 undo()
         return reverted
 
-    def drop(self) -> list[Write]:
+    def drop(self) -> list[PendingWrite]:
         """Drop all writes: this broker no longer coordinates the key, and their outcomes no longer count.
 
         Returns them in the order of the log.

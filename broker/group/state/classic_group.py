@@ -10,9 +10,9 @@ from typing import Final
 from odradek.broker.group.state.classic_members import ClassicGroupMembers, Member
 from odradek.broker.group.state.classic_requests import (
     UNKNOWN_MEMBER_ID,
+    ClassicGroupState,
     JoinRequest,
     JoinResult,
-    State,
     SyncRequest,
     SyncResult,
 )
@@ -29,7 +29,7 @@ class ClassicGroup:
 
     def __init__(self, group_id: str, now: Now) -> None:
         self.group_id = group_id
-        self.state = State.EMPTY
+        self.state = ClassicGroupState.EMPTY
         self.state_since_ms: int | None = now.wall_ms
         self.generation = 0
         self.protocol_type: str | None = None
@@ -95,7 +95,7 @@ class ClassicGroup:
 
     def check_sync(self, request: SyncRequest) -> ErrorCode:
         """Whether the sender of a SyncGroup is a member of the current generation."""
-        if self.state is State.DEAD:
+        if self.state is ClassicGroupState.DEAD:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         error = self.check_member(request.member_id, request.instance_id)
         if error:
@@ -106,15 +106,15 @@ class ClassicGroup:
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         if request.protocol_name is not None and request.protocol_name != self.protocol_name:
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-        if self.state is State.EMPTY:
+        if self.state is ClassicGroupState.EMPTY:
             return ErrorCode.UNKNOWN_MEMBER_ID
-        return ErrorCode.REBALANCE_IN_PROGRESS if self.state is State.PREPARING else ErrorCode.NONE
+        return ErrorCode.REBALANCE_IN_PROGRESS if self.state is ClassicGroupState.PREPARING else ErrorCode.NONE
 
     def check_commit(self, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
         """Whether this sender may commit; generation -1 without ids is a consumer that assigns partitions itself."""
-        if self.state is State.DEAD:
+        if self.state is ClassicGroupState.DEAD:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
-        if generation < 0 and self.state is State.EMPTY:
+        if generation < 0 and self.state is ClassicGroupState.EMPTY:
             return ErrorCode.NONE
         if generation < 0 and member_id == UNKNOWN_MEMBER_ID and instance_id is None:
             return ErrorCode.UNKNOWN_MEMBER_ID  # a group with members accepts commits of its members only
@@ -124,15 +124,15 @@ class ClassicGroup:
         if generation != self.generation:
             return ErrorCode.ILLEGAL_GENERATION
         # The member has received the new generation, so it must not commit what it read in the old one.
-        return ErrorCode.REBALANCE_IN_PROGRESS if self.state is State.COMPLETING else ErrorCode.NONE
+        return ErrorCode.REBALANCE_IN_PROGRESS if self.state is ClassicGroupState.COMPLETING else ErrorCode.NONE
 
     def speaks(self, request: JoinRequest) -> bool:
         """Whether a joining member has the group's protocol type, and a protocol that every member supports."""
-        if self.state is State.EMPTY:
+        if self.state is ClassicGroupState.EMPTY:
             return bool(request.protocol_type and request.terms.protocols)
         return self.protocol_type == request.protocol_type and self.group_members.supports(request.terms.protocols)
 
-    def become(self, state: State, now: Now) -> None:
+    def become(self, state: ClassicGroupState, now: Now) -> None:
         """Change the state."""
         self.state = state
         self.state_since_ms = now.wall_ms
@@ -143,7 +143,7 @@ class ClassicGroup:
         self.protocol_type = value.protocol_type or None
         self.protocol_name = value.protocol
         restore_members(self.group_members, value)
-        self.state = State.STABLE if value.members else State.EMPTY
+        self.state = ClassicGroupState.STABLE if value.members else ClassicGroupState.EMPTY
         self.state_since_ms = value.current_state_timestamp if value.current_state_timestamp >= 0 else None
         self.note_subscriptions()
         self.in_log = value

@@ -42,11 +42,11 @@ from odradek.broker.group.state.classic_rebalance import ClassicRebalance
 from odradek.broker.group.state.classic_requests import (
     STORE_ERRORS,
     UNKNOWN_MEMBER_ID,
+    ClassicGroupState,
     GenerationStored,
     JoinRequest,
     JoinResult,
     ReturnStored,
-    State,
     SyncRequest,
     SyncResult,
 )
@@ -71,7 +71,7 @@ class Membership:
         self._static = StaticMembers(self.group, self._sessions, self._rebalance)
 
     @property
-    def state(self) -> State:
+    def state(self) -> ClassicGroupState:
         """The state of the group."""
         return self.group.state
 
@@ -99,7 +99,7 @@ class Membership:
     def join(self, token: Any, request: JoinRequest, unique: str, now: Now) -> list[Effect]:
         """Add a member to the next generation. Answered with a JoinResult; a new member id ends in `unique`."""
         member_id = request.member_id
-        if self.group.state is State.DEAD:
+        if self.group.state is ClassicGroupState.DEAD:
             self._sessions.effects.reply(token, JoinResult(ErrorCode.COORDINATOR_NOT_AVAILABLE, member_id))
         elif not self._has_room(member_id):
             self._rebalance.drop(member_id)
@@ -120,10 +120,10 @@ class Membership:
 
     def _has_room(self, member_id: str) -> bool:
         limit = self._settings.group_max_size
-        if self.group.state is State.EMPTY:
+        if self.group.state is ClassicGroupState.EMPTY:
             return True
         member = self.group.group_members.get(member_id)
-        if self.group.state is State.PREPARING:
+        if self.group.state is ClassicGroupState.PREPARING:
             # Count the members that have joined, not all members: after the limit is lowered, the last to rejoin are
             # refused.
             return (member is not None and member.join_token is not None) or self.group.group_members.joining < limit
@@ -151,14 +151,14 @@ class Membership:
         member = self.group.group_members.get(request.member_id)
         if error or member is None:
             self._sessions.effects.reply(token, JoinResult(error or ErrorCode.UNKNOWN_MEMBER_ID, request.member_id))
-        elif self.group.state is State.EMPTY:
+        elif self.group.state is ClassicGroupState.EMPTY:
             self._sessions.effects.reply(token, JoinResult(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id))
         elif (
-            self.group.state is State.PREPARING
+            self.group.state is ClassicGroupState.PREPARING
             or member.terms.protocols != request.terms.protocols
             # A leader that rejoins a stable group has detected a change that its metadata lacks, such as new
             # partitions.
-            or (self.group.state is State.STABLE and self.group.group_members.leader == member.member_id)
+            or (self.group.state is ClassicGroupState.STABLE and self.group.group_members.leader == member.member_id)
         ):
             self._rebalance.rejoin(token, member, request.terms)
             self._rebalance.maybe_prepare(now)
@@ -185,7 +185,7 @@ class Membership:
         member = self.group.group_members.get(request.member_id)
         if error or member is None:
             self._sessions.effects.reply(token, SyncResult(error or ErrorCode.UNKNOWN_MEMBER_ID))
-        elif self.group.state is State.STABLE:
+        elif self.group.state is ClassicGroupState.STABLE:
             self._rebalance.synced(member)
             self._sessions.effects.reply(token, self.group.sync_result(member))
             self._sessions.renew(member, now)
@@ -201,7 +201,7 @@ class Membership:
         self, member_id: str, instance_id: str | None, generation: int, now: Now
     ) -> tuple[ErrorCode, list[Effect]]:
         """Renew the session of a member."""
-        if self.group.state is State.DEAD:
+        if self.group.state is ClassicGroupState.DEAD:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE, []
         error = self.group.check_member(member_id, instance_id)
         if error:
@@ -209,10 +209,10 @@ class Membership:
         if generation != self.group.generation:
             return ErrorCode.ILLEGAL_GENERATION, []
         member = self.group.group_members.get(member_id)
-        if self.group.state is State.EMPTY or member is None:
+        if self.group.state is ClassicGroupState.EMPTY or member is None:
             return ErrorCode.UNKNOWN_MEMBER_ID, []
         self._sessions.renew(member, now)
-        preparing = self.group.state is State.PREPARING
+        preparing = self.group.state is ClassicGroupState.PREPARING
         return ErrorCode.REBALANCE_IN_PROGRESS if preparing else ErrorCode.NONE, self._sessions.effects.drain()
 
     def leave(self, member_id: str, instance_id: str | None, now: Now) -> tuple[ErrorCode, list[Effect]]:
@@ -274,7 +274,7 @@ class Membership:
         """
         for member in self.group.group_members:
             self._sessions.renew(member, now)
-        if self.group.state in (State.PREPARING, State.COMPLETING):
+        if self.group.state in (ClassicGroupState.PREPARING, ClassicGroupState.COMPLETING):
             self._rebalance.prepare(now)
         return self._sessions.effects.drain()
 
@@ -295,7 +295,7 @@ class Membership:
 
     def die(self, now: Now) -> list[Effect]:
         """End the group: cancel all timers."""
-        self.group.become(State.DEAD, now)
+        self.group.become(ClassicGroupState.DEAD, now)
         self._rebalance.cancel()
         for name in list(self._sessions.effects.armed):
             self._sessions.effects.disarm(name)

@@ -15,10 +15,10 @@ from odradek.broker.group.state.classic_group import ClassicGroup
 from odradek.broker.group.state.classic_members import Member
 from odradek.broker.group.state.classic_requests import (
     UNKNOWN_MEMBER_ID,
+    ClassicGroupState,
     GenerationStored,
     JoinResult,
     ReturnStored,
-    State,
     SyncResult,
     Terms,
 )
@@ -50,7 +50,7 @@ class ClassicRebalance:
 
     def note_new_member(self) -> None:
         """A member joins for the first time: it prolongs the initial delay."""
-        if self._group.state is State.PREPARING and self._group.generation == 0:
+        if self._group.state is ClassicGroupState.PREPARING and self._group.generation == 0:
             self._new_member_during_delay = True
 
     def rejoin(self, token: Any, member: Member, terms: Terms) -> None:
@@ -61,30 +61,30 @@ class ClassicRebalance:
 
     def maybe_prepare(self, now: Now) -> None:
         """Begin a rebalance, unless members are joining already."""
-        if self._group.state in (State.EMPTY, State.STABLE, State.COMPLETING):
+        if self._group.state in (ClassicGroupState.EMPTY, ClassicGroupState.STABLE, ClassicGroupState.COMPLETING):
             self.prepare(now)
 
     def prepare(self, now: Now) -> None:
         """Begin a rebalance: wait until all members have joined."""
-        if self._group.state is State.COMPLETING:
+        if self._group.state is ClassicGroupState.COMPLETING:
             self._refuse_assignment(ErrorCode.REBALANCE_IN_PROGRESS, now)
         self._unsynced.clear()
         self._sessions.effects.disarm(SYNC)
         timeout_ms = self._group.group_members.rebalance_timeout_ms
-        if self._group.state is State.EMPTY:
+        if self._group.state is ClassicGroupState.EMPTY:
             delay_ms = self._settings.group_initial_rebalance_delay_ms
             self._initial_delay = (delay_ms, max(timeout_ms - delay_ms, 0))
             self._sessions.effects.arm(JOIN, now.monotonic_ms + delay_ms)
         else:
             self._initial_delay = None
             self._sessions.effects.arm(JOIN, now.monotonic_ms + timeout_ms)
-        self._group.become(State.PREPARING, now)
+        self._group.become(ClassicGroupState.PREPARING, now)
         self.try_complete_join(now)
 
     def try_complete_join(self, now: Now) -> None:
         """End the join phase if every member has joined."""
         if (
-            self._group.state is State.PREPARING
+            self._group.state is ClassicGroupState.PREPARING
             and self._initial_delay is None
             and not self._sessions.pending
             and self._group.group_members.all_joined
@@ -93,7 +93,7 @@ class ClassicRebalance:
 
     def join_deadline(self, now: Now) -> None:
         """End the join phase, or prolong the initial delay."""
-        if self._group.state is not State.PREPARING:
+        if self._group.state is not ClassicGroupState.PREPARING:
             return
         if self._initial_delay is not None:
             delay_ms, left_ms = self._initial_delay
@@ -119,12 +119,12 @@ class ClassicRebalance:
         self._unsynced.clear()
         if not self._group.group_members:
             self._group.protocol_name = None
-            self._group.become(State.EMPTY, now)
+            self._group.become(ClassicGroupState.EMPTY, now)
             self._group.note_subscriptions()
             self._store({}, partial(self._restore_preparing, self._group.generation, since_ms))
             return
         self._group.protocol_name = self._group.group_members.select_protocol()
-        self._group.become(State.COMPLETING, now)
+        self._group.become(ClassicGroupState.COMPLETING, now)
         self._group.note_subscriptions()
         for member in self._group.group_members:
             self._sessions.answer_join(member, self._group.join_result(member))
@@ -152,14 +152,14 @@ class ClassicRebalance:
 
     def sync_deadline(self, now: Now) -> None:
         """Remove the members that did not sync, and begin a rebalance."""
-        if self._group.state in (State.COMPLETING, State.STABLE) and self._unsynced:
+        if self._group.state in (ClassicGroupState.COMPLETING, ClassicGroupState.STABLE) and self._unsynced:
             for member_id in list(self._unsynced):
                 self.drop(member_id)
             self.prepare(now)
 
     def finish_generation(self, value: m.GroupMetadataValue, error: ErrorCode, now: Now) -> None:
         """Send the assignments, which are durable, or begin a rebalance if the log has refused them."""
-        if self._group.generation != value.generation or self._group.state is not State.COMPLETING:
+        if self._group.generation != value.generation or self._group.state is not ClassicGroupState.COMPLETING:
             return  # a later rebalance has made this assignment obsolete, or the generation is empty
         self._storing_generation = -1
         if error:
@@ -174,13 +174,13 @@ class ClassicRebalance:
 
     def _restore_preparing(self, generation: int, since_ms: int | None) -> None:
         """Undo the generation without members, unless a later one has begun."""
-        if self._group.generation == generation and self._group.state is State.EMPTY:
+        if self._group.generation == generation and self._group.state is ClassicGroupState.EMPTY:
             self._group.generation -= 1
-            self._group.state, self._group.state_since_ms = State.PREPARING, since_ms
+            self._group.state, self._group.state_since_ms = ClassicGroupState.PREPARING, since_ms
 
     def retry_empty(self, value: m.GroupMetadataValue, now: Now) -> None:
         """The log has refused the generation without members: end the rebalance before it again after RETRY_MS."""
-        if self._group.generation == value.generation - 1 and self._group.state is State.PREPARING:
+        if self._group.generation == value.generation - 1 and self._group.state is ClassicGroupState.PREPARING:
             self._sessions.effects.arm(JOIN, now.monotonic_ms + RETRY_MS)
 
     def _refuse_assignment(self, error: ErrorCode, now: Now) -> None:
@@ -196,7 +196,7 @@ class ClassicRebalance:
     def remove(self, member: Member, now: Now) -> None:
         """Remove a member that leaves or whose session has ended."""
         self.drop(member.member_id)
-        if self._group.state in (State.STABLE, State.COMPLETING):
+        if self._group.state in (ClassicGroupState.STABLE, ClassicGroupState.COMPLETING):
             self.prepare(now)
         else:
             self.try_complete_join(now)

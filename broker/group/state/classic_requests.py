@@ -31,7 +31,7 @@ STORE_ERRORS: Final = {
 }
 
 
-class State(Enum):
+class ClassicGroupState(Enum):
     """Kafka's names, as DescribeGroups and ListGroups print them."""
 
     EMPTY = "Empty"

@@ -10,10 +10,10 @@ from odradek.broker.group.state.classic_members import Member
 from odradek.broker.group.state.classic_rebalance import ClassicRebalance
 from odradek.broker.group.state.classic_requests import (
     UNKNOWN_MEMBER_ID,
+    ClassicGroupState,
     JoinRequest,
     JoinResult,
     ReturnStored,
-    State,
     SyncResult,
     Terms,
 )
@@ -37,10 +37,10 @@ class StaticMembers:
         self._sessions.answer_sync(member, SyncResult(ErrorCode.FENCED_INSTANCE_ID))
         self._rename(member, member_id, now)
         self._rebalance.rejoin(token, member, request.terms)
-        if self._group.state is State.COMPLETING:
+        if self._group.state is ClassicGroupState.COMPLETING:
             # The leader may send an assignment for the old id at this moment.
             self._rebalance.prepare(now)
-        elif self._group.state is State.STABLE:
+        elif self._group.state is ClassicGroupState.STABLE:
             if self._group.group_members.select_protocol() != self._group.protocol_name:
                 self._rebalance.maybe_prepare(now)
                 return
@@ -58,7 +58,7 @@ class StaticMembers:
 
     def _is_overtaken(self, token: ReturnStored) -> bool:
         """Whether a rebalance answers the join when it ends, or the member has left."""
-        if self._group.state is not State.STABLE or self._group.generation != token.generation:
+        if self._group.state is not ClassicGroupState.STABLE or self._group.generation != token.generation:
             return True
         return self._group.group_members.get(token.member.member_id) is not token.member
 

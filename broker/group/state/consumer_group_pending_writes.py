@@ -26,7 +26,7 @@ Refused = Callable[[ErrorCode], Any]
 Undo = Callable[[], None]
 
 
-class Written:
+class AppendToken:
     """Token of an append: the requests that wait for it, and whether its outcome is final."""
 
     __slots__ = ("is_final", "waiting")
@@ -49,7 +49,7 @@ class ConsumerGroupWrites:
         self._batch: list[tuple[KeyValue, tuple[Undo, ...]]] = []
         self._undo: list[Undo] = []
         self._answers: list[tuple[Any, Any, Refused]] = []
-        self._in_flight: list[Written] = []
+        self._in_flight: list[AppendToken] = []
 
     def write(self, *written: GroupRecord) -> None:
         """Apply records now, and append them when the event ends."""
@@ -101,7 +101,7 @@ class ConsumerGroupWrites:
         self._undo.clear()
         return self.effects.drain()
 
-    def _unsettled(self) -> list[Written]:
+    def _unsettled(self) -> list[AppendToken]:
         self._in_flight = [written for written in self._in_flight if not written.is_final]
         return self._in_flight
 
@@ -114,15 +114,15 @@ class ConsumerGroupWrites:
         for name in list(self.effects.armed):
             self.effects.disarm(name)
 
-    def _append(self, piece: list[tuple[KeyValue, tuple[Undo, ...]]]) -> Written:
-        token = Written()
+    def _append(self, piece: list[tuple[KeyValue, tuple[Undo, ...]]]) -> AppendToken:
+        token = AppendToken()
         self._in_flight = [*self._unsettled(), token]
         undo = tuple(each for _, changes in piece for each in changes)
         self.effects.append([record for record, _ in piece], token, undo)
         return token
 
 
-def settle(token: Written, error: ErrorCode) -> list[Reply]:
+def settle(token: AppendToken, error: ErrorCode) -> list[Reply]:
     """The answers of all requests that wait for an append with this outcome."""
     token.is_final = error is not ErrorCode.REQUEST_TIMED_OUT
     error = LOG_ERRORS.get(error, error)

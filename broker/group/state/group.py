@@ -17,16 +17,16 @@ from odradek.broker.group.state.classic_group import CONSUMER
 from odradek.broker.group.state.classic_membership import Membership
 from odradek.broker.group.state.classic_requests import (
     STORE_ERRORS,
+    ClassicGroupState,
     GenerationStored,
     JoinRequest,
     ReturnStored,
-    State,
     SyncRequest,
 )
 from odradek.broker.group.state.consumer_group import ConsumerMembership
 from odradek.broker.group.state.consumer_group_classic_members import ClassicMembers
 from odradek.broker.group.state.consumer_group_members import GroupState
-from odradek.broker.group.state.consumer_group_pending_writes import Written, settle
+from odradek.broker.group.state.consumer_group_pending_writes import AppendToken, settle
 from odradek.broker.group.state.consumer_group_requests import JOINING, HeartbeatRequest, HeartbeatResult, Topics
 from odradek.broker.group.state.migration import downgraded, may_downgrade, upgraded
 from odradek.broker.group.state.offsets import CommitRequest, Offsets, Removed, Stage
@@ -85,12 +85,12 @@ class Group:
     @property
     def is_dead(self) -> bool:
         """Whether the group has ended, so that its id can be used again."""
-        return self.membership.state in (State.DEAD, GroupState.DEAD)
+        return self.membership.state in (ClassicGroupState.DEAD, GroupState.DEAD)
 
     @property
     def is_empty(self) -> bool:
         """Whether the group exists and has no members."""
-        return self.membership.state in (State.EMPTY, GroupState.EMPTY)
+        return self.membership.state in (ClassicGroupState.EMPTY, GroupState.EMPTY)
 
     # --- membership, in either protocol ---
 
@@ -196,7 +196,7 @@ class Group:
     def _go_back(
         self,
         membership: Membership | ConsumerMembership,
-        was: tuple[State, int | None, GroupMetadataValue | None] | None,
+        was: tuple[ClassicGroupState, int | None, GroupMetadataValue | None] | None,
     ) -> None:
         if isinstance(membership, Membership) and was is not None:
             classic = membership.group
@@ -281,10 +281,14 @@ class Group:
 
     def appended(self, token: Any, error: ErrorCode, now: Now) -> list[Effect]:
         """Handle an outcome of an append, as the table at the head of `pending_writes` defines."""
-        if error not in COMMITTED and error is not ErrorCode.REQUEST_TIMED_OUT and isinstance(token, Written | None):
+        if (
+            error not in COMMITTED
+            and error is not ErrorCode.REQUEST_TIMED_OUT
+            and isinstance(token, AppendToken | None)
+        ):
             self.refusal = error
         match token:
-            case Written():
+            case AppendToken():
                 return list(settle(token, error))
             case OffsetsStored():
                 if error in COMMITTED:
@@ -348,10 +352,12 @@ class Group:
             expired = self.offsets.expire(now.wall_ms, retention_ms, None, membership.subscribes_to)
         elif membership.protocol_type is None:
             expired = self.offsets.expire(now.wall_ms, retention_ms, None)
-        elif membership.state is State.EMPTY:
+        elif membership.state is ClassicGroupState.EMPTY:
             expired = self.offsets.expire(now.wall_ms, retention_ms, membership.group.state_since_ms)
         elif (
-            membership.state is State.STABLE and membership.protocol_type == CONSUMER and membership.knows_subscriptions
+            membership.state is ClassicGroupState.STABLE
+            and membership.protocol_type == CONSUMER
+            and membership.knows_subscriptions
         ):
             expired = self.offsets.expire(now.wall_ms, retention_ms, None, membership.subscribes_to)
         return self._write_tombstones(expired, now)

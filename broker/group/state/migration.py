@@ -21,7 +21,7 @@ from odradek.broker.group.state import consumer_group_records as records
 from odradek.broker.group.state.classic_group import ClassicGroup
 from odradek.broker.group.state.classic_members import Member
 from odradek.broker.group.state.classic_membership import Membership
-from odradek.broker.group.state.classic_requests import State, Terms
+from odradek.broker.group.state.classic_requests import ClassicGroupState, Terms
 from odradek.broker.group.state.consumer_group import CONSUMER, ConsumerMembership
 from odradek.broker.group.state.consumer_group_classic_members import (
     named,
@@ -46,7 +46,7 @@ def upgraded(classic: ClassicGroup, settings: GroupSettings, topics: Topics) -> 
     Raises KafkaError(GROUP_ID_NOT_FOUND) when it must stay classic.
     """
     group = ConsumerMembership(classic.group_id, settings, topics)
-    if classic.state is not State.EMPTY:
+    if classic.state is not ClassicGroupState.EMPTY:
         _check_upgrade(classic, settings)
         members = _members(classic, topics)
         group_id, epoch = classic.group_id, classic.generation

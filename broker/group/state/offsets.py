@@ -35,7 +35,7 @@ NO_EXPIRY = -1
 NO_OFFSET = -1
 
 
-class Committed(NamedTuple):
+class OffsetAndMetadata(NamedTuple):
     """A committed offset. Times are milliseconds since 1970; `expire_ms` of -1: the broker's retention applies."""
 
     offset: int
@@ -51,7 +51,7 @@ class CommitRequest(NamedTuple):
     member_id: str
     instance_id: str | None
     generation: int
-    entries: list[tuple[TopicPartition, Committed]]
+    entries: list[tuple[TopicPartition, OffsetAndMetadata]]
     knows_member_epochs: bool = True
     """The generation may be a member epoch (OffsetCommit 9)."""
 
@@ -60,7 +60,7 @@ class FetchedOffset(NamedTuple):
     """The answer for one partition; `committed` is None when there is no offset, or when it must not be returned."""
 
     partition: TopicPartition
-    committed: Committed | None
+    committed: OffsetAndMetadata | None
     error: ErrorCode = ErrorCode.NONE
 
 
@@ -68,7 +68,7 @@ class Stage(NamedTuple):
     """Commits whose records have been appended and are not yet durable; `producer_id` is None outside transactions."""
 
     order: int
-    entries: list[tuple[TopicPartition, Committed]]
+    entries: list[tuple[TopicPartition, OffsetAndMetadata]]
     producer_id: int | None = None
 
 
@@ -76,10 +76,10 @@ class Removed(NamedTuple):
     """The result of a removal: the partitions that need a tombstone, and all values that `restore` needs."""
 
     partitions: tuple[TopicPartition, ...] = ()
-    committed: Mapping[TopicPartition, tuple[int, Committed]] = MappingProxyType({})
-    staged: Mapping[TopicPartition, dict[int, Committed]] = MappingProxyType({})
-    staged_in_transaction: Mapping[TopicPartition, dict[int, Committed]] = MappingProxyType({})
-    by_producer: Mapping[int, dict[TopicPartition, tuple[int, Committed]]] = MappingProxyType({})
+    committed: Mapping[TopicPartition, tuple[int, OffsetAndMetadata]] = MappingProxyType({})
+    staged: Mapping[TopicPartition, dict[int, OffsetAndMetadata]] = MappingProxyType({})
+    staged_in_transaction: Mapping[TopicPartition, dict[int, OffsetAndMetadata]] = MappingProxyType({})
+    by_producer: Mapping[int, dict[TopicPartition, tuple[int, OffsetAndMetadata]]] = MappingProxyType({})
 
 
 class Offsets:
@@ -89,12 +89,12 @@ class Offsets:
 
     def __init__(self) -> None:
         self._order = 0
-        self._committed: dict[TopicPartition, tuple[int, Committed]] = {}
+        self._committed: dict[TopicPartition, tuple[int, OffsetAndMetadata]] = {}
         # partition -> position -> commit whose outcome is open, outside of transactions and within
-        self._staged: dict[TopicPartition, dict[int, Committed]] = {}
-        self._staged_in_transaction: dict[TopicPartition, dict[int, Committed]] = {}
+        self._staged: dict[TopicPartition, dict[int, OffsetAndMetadata]] = {}
+        self._staged_in_transaction: dict[TopicPartition, dict[int, OffsetAndMetadata]] = {}
         # producer id -> partition -> (position, durable commit), until the marker
-        self._by_producer: dict[int, dict[TopicPartition, tuple[int, Committed]]] = {}
+        self._by_producer: dict[int, dict[TopicPartition, tuple[int, OffsetAndMetadata]]] = {}
         # partition with an offset in an open transaction -> the position of the last tombstone
         self._tombstones: dict[TopicPartition, int] = {}
 
@@ -106,16 +106,16 @@ class Offsets:
         """Whether there is a commit, durable or pending."""
         return bool(self._committed or self._staged or self._staged_in_transaction or self._by_producer)
 
-    def get(self, partition: TopicPartition) -> Committed | None:
+    def get(self, partition: TopicPartition) -> OffsetAndMetadata | None:
         """The durable commit of a partition."""
         found = self._committed.get(partition)
         return found[1] if found is not None else None
 
-    def items(self) -> list[tuple[TopicPartition, Committed]]:
+    def items(self) -> list[tuple[TopicPartition, OffsetAndMetadata]]:
         """Every durable commit."""
         return [(partition, committed) for partition, (_, committed) in self._committed.items()]
 
-    def stage(self, entries: list[tuple[TopicPartition, Committed]], producer_id: int | None = None) -> Stage:
+    def stage(self, entries: list[tuple[TopicPartition, OffsetAndMetadata]], producer_id: int | None = None) -> Stage:
         """Stage commits that are being appended; pass the stage to `finish` when the outcome is final."""
         self._order += 1
         staged = self._staged if producer_id is None else self._staged_in_transaction
@@ -123,7 +123,7 @@ class Offsets:
             staged.setdefault(partition, {})[self._order] = committed
         return Stage(self._order, entries, producer_id)
 
-    def latest(self) -> dict[TopicPartition, Committed]:
+    def latest(self) -> dict[TopicPartition, OffsetAndMetadata]:
         """The last commit of each partition in the log outside of open transactions, durable or not."""
         found = dict(self._committed)
         for partition, places in self._staged.items():
@@ -146,7 +146,9 @@ class Offsets:
                     commits = self._by_producer.setdefault(stage.producer_id, {})
                 _put_newer(commits, partition, stage.order, committed)
 
-    def replay(self, partition: TopicPartition, committed: Committed | None, producer_id: int | None = None) -> None:
+    def replay(
+        self, partition: TopicPartition, committed: OffsetAndMetadata | None, producer_id: int | None = None
+    ) -> None:
         """Apply one record of the log; None is a tombstone. A commit that has become durable uses the same code."""
         if committed is not None:
             self.finish(self.stage([(partition, committed)], producer_id), durable=True)
@@ -165,7 +167,7 @@ class Offsets:
         for partition in [each for each in self._tombstones if not self._in_transaction(each)]:
             del self._tombstones[partition]
 
-    def overtaken(self, producer_id: int) -> list[tuple[TopicPartition, Committed]]:
+    def overtaken(self, producer_id: int) -> list[tuple[TopicPartition, OffsetAndMetadata]]:
         """The offsets of an open transaction that precede a tombstone in the log.
 
         They become valid when the transaction commits, but compaction removes them because of the tombstone.
@@ -269,7 +271,10 @@ def _pop_all(entries: dict[TopicPartition, Value], partitions: list[TopicPartiti
 
 
 def _put_newer(
-    commits: dict[TopicPartition, tuple[int, Committed]], partition: TopicPartition, order: int, committed: Committed
+    commits: dict[TopicPartition, tuple[int, OffsetAndMetadata]],
+    partition: TopicPartition,
+    order: int,
+    committed: OffsetAndMetadata,
 ) -> None:
     current = commits.get(partition)
     # One request may contain a partition twice, at one position of the log; then the last entry is valid.

@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 
 from odradek.broker.group.state.classic_members import ClassicGroupMembers, Member
 from odradek.broker.group.state.classic_requests import Terms
-from odradek.broker.group.state.offsets import NO_EXPIRY, Committed
+from odradek.broker.group.state.offsets import NO_EXPIRY, OffsetAndMetadata
 from odradek.broker.runtime.state.effects import KeyValue
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ProtocolError
@@ -61,7 +61,7 @@ def group_key(group_id: str) -> bytes:
     return GROUP_KEY_PREFIX + m.GroupMetadataKey(group=group_id).encode(GROUP_KEY_VERSION)
 
 
-def offset_record(group_id: str, partition: TopicPartition, committed: Committed) -> KeyValue:
+def offset_record(group_id: str, partition: TopicPartition, committed: OffsetAndMetadata) -> KeyValue:
     """The record of one commit."""
     value = m.OffsetCommitValue(
         offset=committed.offset,
@@ -141,11 +141,11 @@ def read_key(key: bytes) -> OffsetKey | GroupKey | int:
     return version
 
 
-def read_offset(value: bytes) -> Committed:
+def read_offset(value: bytes) -> OffsetAndMetadata:
     """A committed offset of any version. Raises ProtocolError."""
     version = _version("OffsetCommitValue", value, m.OffsetCommitValue.MAX_VERSION)
     stored = m.OffsetCommitValue.decode(value, version, VERSION.size)
-    return Committed(
+    return OffsetAndMetadata(
         stored.offset, stored.leader_epoch, stored.metadata, stored.commit_timestamp, stored.expire_timestamp
     )
 

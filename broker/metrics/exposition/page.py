@@ -18,7 +18,7 @@ from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 
 from odradek.broker.metrics.broker_metrics import percentiles
-from odradek.broker.metrics.exposition.snapshot import PartitionRow, Snapshot
+from odradek.broker.metrics.exposition.snapshot import MetricsSnapshot, PartitionRow
 from odradek.broker.replication.state.partition import Role
 from odradek.protocol.errors import ErrorCode
 
@@ -73,7 +73,7 @@ def counters(name: str, text: str, labels: tuple[str, ...], values: Labelled) ->
     return family
 
 
-def topics(at: Snapshot) -> Iterator[Metric]:
+def topics(at: MetricsSnapshot) -> Iterator[Metric]:
     """Kafka's BrokerTopicMetrics: of each topic, and of all."""
     for name, (attribute, text) in {**TOPIC_COUNTERS, **REPLICATION_COUNTERS}.items():
         family = CounterMetricFamily(f"kafka_server_brokertopicmetrics_{name}", text)
@@ -89,7 +89,7 @@ def _of_topic(name: str, topic: str, value: float) -> Sample:
     return Sample(f"{name}_total", {"topic": topic}, value)
 
 
-def requests(at: Snapshot) -> Iterator[Metric]:
+def requests(at: MetricsSnapshot) -> Iterator[Metric]:
     """Kafka's RequestMetrics; times are milliseconds."""
     prefix = "kafka_network_requestmetrics_"
     yield counters(
@@ -136,7 +136,7 @@ def _error(code: int) -> str:
         return str(code)
 
 
-def replicas(at: Snapshot) -> Iterator[Metric]:
+def replicas(at: MetricsSnapshot) -> Iterator[Metric]:
     """Kafka's ReplicaManager and ReplicaFetcherManager."""
     led = [row for row in at.partitions if row.role is Role.LEADER]
     prefix = "kafka_server_replicamanager_"
@@ -182,7 +182,7 @@ def _at_min_isr(row: PartitionRow) -> bool:
     return row.in_sync is not None and row.in_sync == row.least
 
 
-def partitions(at: Snapshot) -> Iterator[Metric]:
+def partitions(at: MetricsSnapshot) -> Iterator[Metric]:
     """Kafka's Partition and Log: of each partition."""
     labels = ("topic", "partition")
     led = [row for row in at.partitions if row.role is Role.LEADER]
@@ -206,7 +206,7 @@ def partitions(at: Snapshot) -> Iterator[Metric]:
         yield gauges(f"kafka_log_log_{name}", text, labels, values)
 
 
-def controller(at: Snapshot) -> Iterator[Metric]:
+def controller(at: MetricsSnapshot) -> Iterator[Metric]:
     """Kafka's KafkaController; zeros where another broker is the controller."""
     row = at.controller
     for name, text, value in (
@@ -223,7 +223,7 @@ def controller(at: Snapshot) -> Iterator[Metric]:
         yield gauge(f"kafka_controller_kafkacontroller_{name}", text, value)
 
 
-def coordinators(at: Snapshot) -> Iterator[Metric]:
+def coordinators(at: MetricsSnapshot) -> Iterator[Metric]:
     """Kafka's GroupMetadataManager, and the fetch sessions."""
     prefix = "kafka_coordinator_group_groupmetadatamanager_"
     yield gauge(prefix + "numgroups", "Groups that this broker coordinates", sum(at.groups.values()))
@@ -241,7 +241,7 @@ def coordinators(at: Snapshot) -> Iterator[Metric]:
     )
 
 
-def connections(at: Snapshot) -> Iterator[Metric]:
+def connections(at: MetricsSnapshot) -> Iterator[Metric]:
     """Kafka's socket-server-metrics, and the data directories."""
     yield gauges(
         "kafka_server_socket_server_metrics_connection_count",
@@ -262,7 +262,7 @@ def connections(at: Snapshot) -> Iterator[Metric]:
     yield gauge("kafka_server_kafkaserver_brokerstate", "3 while it serves", RUNNING)
 
 
-def cleaner(at: Snapshot) -> Iterator[Metric]:
+def cleaner(at: MetricsSnapshot) -> Iterator[Metric]:
     """Kafka's LogCleaner and LogCleanerManager."""
     metrics = at.cleaner
     manager, own = "kafka_log_logcleanermanager_", "kafka_log_logcleaner_"
@@ -293,11 +293,11 @@ def cleaner(at: Snapshot) -> Iterator[Metric]:
 class Page(Collector):
     """All families, from a new snapshot for each scrape."""
 
-    def __init__(self, look: Callable[[], Snapshot], loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, look: Callable[[], MetricsSnapshot], loop: asyncio.AbstractEventLoop) -> None:
         """`look` takes a snapshot and is called on `loop`."""
         self._look = look
         self._loop = loop
-        self._before: Snapshot | None = None
+        self._before: MetricsSnapshot | None = None
 
     def collect(self) -> Iterator[Metric]:
         at = self._snapshot()
@@ -314,9 +314,9 @@ class Page(Collector):
             yield from families(at)
         yield from self._idleness(at)
 
-    def _snapshot(self) -> Snapshot:
+    def _snapshot(self) -> MetricsSnapshot:
         """Raises TimeoutError where the loop is blocked: Prometheus then counts the broker as down."""
-        taken: concurrent.futures.Future[Snapshot] = concurrent.futures.Future()
+        taken: concurrent.futures.Future[MetricsSnapshot] = concurrent.futures.Future()
 
         def take() -> None:
             try:
@@ -327,7 +327,7 @@ class Page(Collector):
         self._loop.call_soon_threadsafe(take)
         return taken.result(DEADLINE_S)
 
-    def _idleness(self, at: Snapshot) -> Iterator[Metric]:
+    def _idleness(self, at: MetricsSnapshot) -> Iterator[Metric]:
         """One loop is both Kafka's network threads and its request handlers."""
         before, self._before = self._before, at
         idle = 1.0
@@ -339,7 +339,7 @@ class Page(Collector):
 
 
 def serve_metrics(
-    host: str, port: int, look: Callable[[], Snapshot], loop: asyncio.AbstractEventLoop
+    host: str, port: int, look: Callable[[], MetricsSnapshot], loop: asyncio.AbstractEventLoop
 ) -> Callable[[], None]:
     """Start to serve the page; returns a function that stops it. Raises OSError where the address is in use."""
     registry = CollectorRegistry()

@@ -1,7 +1,7 @@
 """Metrics snapshot: copies a broker's numbers for the page of metrics in one step of the event loop.
 
 A separate thread writes the page, and it may not read what the loop changes. So the loop copies numbers into a
-`Snapshot`, without formatting any, and only when a client requests the page: without scrapes there is no cost.
+`MetricsSnapshot`, without formatting any, and only when a client requests the page: without scrapes there is no cost.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class SessionsRow(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class MetricsSnapshot:
     """The numbers of one moment. `busy_s` is the CPU time of the event loop's thread until `at_s`."""
 
     topics: dict[str, dict[str, int]]
@@ -114,10 +114,10 @@ class Snapshot:
     at_s: float
 
 
-def look(at: SnapshotSources) -> Snapshot:
+def take_snapshot(at: SnapshotSources) -> MetricsSnapshot:
     """Take a snapshot; called on the event loop."""
     states = at.groups.states()
-    return Snapshot(
+    return MetricsSnapshot(
         topics={topic: _counted(metrics) for topic, metrics in at.replicas.metrics.items()},
         partitions=[_partition(replica) for replica in at.replicas],
         apis=[_api(row) for row in at.apis],

@@ -6,8 +6,8 @@ before it continues to fetch (KIP-101, KIP-279, KIP-595). A follower does not tr
 may be below acknowledged records. The only exception is a log without leader epochs (older than KIP-101), for which
 there is no other offset.
 
-`FetchSession` is the follower's side of a fetch session (KIP-227; Kafka: FetchSessionHandler): the follower sends each
-partition once, and after that only partitions whose position or cleaned offset has changed.
+`FetchSessionHandler` is the follower's side of a fetch session (KIP-227; Kafka: FetchSessionHandler): the follower
+sends each partition once, and after that only partitions whose position or cleaned offset has changed.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def truncation_offset(leader_epoch: int, leader_end: int, epochs: EpochEnds, log
     return min(own_end, leader_end, log_end)
 
 
-class Position(NamedTuple):
+class FetchPosition(NamedTuple):
     """The fields of a fetch request for one partition."""
 
     fetch_offset: int
@@ -63,7 +63,7 @@ class Position(NamedTuple):
     """The log is compacted below this offset. Never -1: that is the value of a broker without support for the field."""
 
 
-class FetchSession(Generic[Key]):
+class FetchSessionHandler(Generic[Key]):
     """The follower's side of the fetch session with one leader (Kafka: FetchSessionHandler)."""
 
     __slots__ = ("_sent", "epoch", "session_id")
@@ -72,9 +72,9 @@ class FetchSession(Generic[Key]):
         self.session_id = 0
         self.epoch = 0
         """The session epoch of the next request; 0 begins a session and ends session `session_id`."""
-        self._sent: dict[Key, Position] = {}
+        self._sent: dict[Key, FetchPosition] = {}
 
-    def next(self, wanted: dict[Key, Position]) -> tuple[list[Key], list[Key]]:
+    def next(self, wanted: dict[Key, FetchPosition]) -> tuple[list[Key], list[Key]]:
         """The partitions that the next request adds or changes, and those that it removes from the session. The caller
         sends the request or calls `reset`.
         """
@@ -102,7 +102,7 @@ class FetchSession(Generic[Key]):
         """Send these partitions with the next request, even if their position has not changed."""
         for key in keys:
             if key in self._sent:
-                self._sent[key] = Position(UNDEFINED, UNDEFINED, UNDEFINED, UNDEFINED)
+                self._sent[key] = FetchPosition(UNDEFINED, UNDEFINED, UNDEFINED, UNDEFINED)
 
     def lost(self) -> None:
         """The leader may or may not have received a request: the next one begins a new session and ends the old one."""

@@ -174,7 +174,7 @@ def validate_binding(binding: AclBinding) -> None:
         raise AclError(str(error)) from error
 
 
-class Deletion(NamedTuple):
+class AclDeletion(NamedTuple):
     """The outcome of DeleteAcls: the entries that each changed pattern keeps, and what each filter deleted.
 
     A pattern that keeps no entries has an empty tuple: its znode is deleted.
@@ -186,12 +186,12 @@ class Deletion(NamedTuple):
 
 def delete_matching(
     acls: Mapping[ResourcePattern, Iterable[AccessControlEntry]], filters: Sequence[AclBindingFilter]
-) -> Deletion:
+) -> AclDeletion:
     """Delete the bindings that one of the filters selects; each belongs to the first filter that does.
 
     All other entries of a pattern remain (CVE-2024-27309).
     """
-    result = Deletion({}, [[] for _ in filters])
+    result = AclDeletion({}, [[] for _ in filters])
     for pattern, entries in acls.items():
         candidates = [(number, each.entry) for number, each in enumerate(filters) if each.pattern.matches(pattern)]
         remaining, changed = [], False

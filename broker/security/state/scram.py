@@ -39,7 +39,7 @@ TokenLookup = Callable[[str], TokenCredential | None]
 """The credential of a delegation token for one mechanism."""
 
 
-class State(Enum):
+class ScramState(Enum):
     """What an exchange waits for."""
 
     FIRST_MESSAGE = auto()
@@ -55,7 +55,7 @@ class ScramServer:
         self, mechanism: Mechanism, nonce: str, credential_of: CredentialLookup, token_of: TokenLookup
     ) -> None:
         """`nonce` is printable ASCII without commas, new for each exchange."""
-        self.state = State.FIRST_MESSAGE
+        self.state = ScramState.FIRST_MESSAGE
         self.authorization_id = ""
         self.token_expiry_timestamp_ms: int | None = None
         """When a session by delegation token ends; None for other sessions."""
@@ -71,18 +71,18 @@ class ScramServer:
     @property
     def complete(self) -> bool:
         """Whether the client is authenticated."""
-        return self.state is State.COMPLETE
+        return self.state is ScramState.COMPLETE
 
     def evaluate(self, response: bytes) -> bytes:
         """The challenge after a message of the client. Raises SaslError."""
         try:
-            if self.state is State.FIRST_MESSAGE:
+            if self.state is ScramState.FIRST_MESSAGE:
                 return self._evaluate_first(messages.decode_client_first(response))
-            if self.state is State.FINAL_MESSAGE:
+            if self.state is ScramState.FINAL_MESSAGE:
                 return self._evaluate_final(messages.decode_client_final(response))
             raise IllegalSaslStateError(f"Unexpected challenge in Sasl server state {self.state.name}")
         except SaslError:
-            self._credential, self.state = None, State.FAILED
+            self._credential, self.state = None, ScramState.FAILED
             raise
 
     def _evaluate_first(self, first: messages.ClientFirst) -> bytes:
@@ -96,7 +96,7 @@ class ScramServer:
         encoded = server_first.encode()
         self._credential, self._expected_nonce = credential, server_first.nonce
         self._signed = first.bare + b"," + encoded + b","
-        self.state = State.FINAL_MESSAGE
+        self.state = ScramState.FINAL_MESSAGE
         return encoded
 
     def _find_credential(self, first: messages.ClientFirst) -> ScramCredential:
@@ -126,7 +126,7 @@ class ScramServer:
         stored_key = hashlib.new(self._mechanism.hash, _xor(signature, final.proof)).digest()
         if not hmac.compare_digest(stored_key, credential.stored_key):
             raise SaslError("Invalid client credentials")
-        self._credential, self.state = None, State.COMPLETE
+        self._credential, self.state = None, ScramState.COMPLETE
         return messages.encode_server_final(hmac.digest(credential.server_key, signed, self._mechanism.hash))
 
 

@@ -33,14 +33,14 @@ MECHANISMS: Final[Mapping[int, Mechanism]] = {
 MOST_ITERATIONS: Final = 16384
 
 
-class Deletion(NamedTuple):
+class UserScramCredentialDeletion(NamedTuple):
     """A request to delete a user's credential."""
 
     user: str
     mechanism: int
 
 
-class Upsertion(NamedTuple):
+class UserScramCredentialUpsertion(NamedTuple):
     """A request to create or replace a user's credential."""
 
     user: str
@@ -89,10 +89,12 @@ def _decode_base64(text: str) -> bytes:
     return base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
 
 
-def problems(deletions: Sequence[Deletion], upsertions: Sequence[Upsertion]) -> dict[str, KafkaError]:
+def problems(
+    deletions: Sequence[UserScramCredentialDeletion], upsertions: Sequence[UserScramCredentialUpsertion]
+) -> dict[str, KafkaError]:
     """The errors of requests, by user; if a user has an error, none of the user's requests is applied."""
     found: dict[str, KafkaError] = {}
-    requests: list[Deletion | Upsertion] = [*upsertions, *deletions]
+    requests: list[UserScramCredentialDeletion | UserScramCredentialUpsertion] = [*upsertions, *deletions]
     for request in requests:
         error = _problem(request)
         if error is not None:
@@ -105,20 +107,25 @@ def problems(deletions: Sequence[Deletion], upsertions: Sequence[Upsertion]) -> 
     return found
 
 
-def _problem(request: Deletion | Upsertion) -> KafkaError | None:
+def _problem(request: UserScramCredentialDeletion | UserScramCredentialUpsertion) -> KafkaError | None:
     if not request.user:
         return KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "the name of the user is empty")
     mechanism = MECHANISMS.get(request.mechanism)
     if mechanism is None:
         return KafkaError(ErrorCode.UNSUPPORTED_SASL_MECHANISM, f"there is no SCRAM mechanism {request.mechanism}")
-    if isinstance(request, Upsertion) and not mechanism.least_iterations <= request.iterations <= MOST_ITERATIONS:
+    if (
+        isinstance(request, UserScramCredentialUpsertion)
+        and not mechanism.least_iterations <= request.iterations <= MOST_ITERATIONS
+    ):
         text = f"{request.iterations} iterations; {mechanism.least_iterations} to {MOST_ITERATIONS} are possible"
         return KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, text)
     return None
 
 
 def changed(
-    properties: Mapping[str, str], deletions: Iterable[Deletion], upsertions: Iterable[Upsertion]
+    properties: Mapping[str, str],
+    deletions: Iterable[UserScramCredentialDeletion],
+    upsertions: Iterable[UserScramCredentialUpsertion],
 ) -> dict[str, str]:
     """The properties of a user after these requests.
 
@@ -136,7 +143,7 @@ def changed(
     return result
 
 
-def text(request: Upsertion) -> str:
+def text(request: UserScramCredentialUpsertion) -> str:
     """The credential in stored form. Raises KafkaError with UNKNOWN_SERVER_ERROR, as Kafka does, without a password."""
     if not request.salted_password:
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the salted password is empty")

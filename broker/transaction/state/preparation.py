@@ -18,7 +18,7 @@ from odradek.broker.transaction.state.records import (
     Status,
     TransactionMetadata,
 )
-from odradek.broker.transaction.state.transitions import TABLE, Event
+from odradek.broker.transaction.state.transitions import TABLE, TransactionEvent
 from odradek.protocol.topic_partition import TopicPartition
 
 
@@ -132,7 +132,7 @@ def prepare_end(
 
 def prepare_complete(metadata: TransactionMetadata, now: Now) -> TransactionMetadata:
     """The state that follows a decision once every partition has its marker."""
-    completed = TABLE[metadata.status, Event.MARKERS_WRITTEN].to
+    completed = TABLE[metadata.status, TransactionEvent.MARKERS_WRITTEN].to
     assert completed is not None, f"{metadata.status.label} has no decision to complete"
     after = metadata._replace(
         status=completed, partitions=frozenset(), updated_ms=now.wall_ms, next_producer_id=NO_PRODUCER_ID

@@ -37,7 +37,7 @@ from odradek.broker.transaction.state.records import (
     record,
     tombstone,
 )
-from odradek.broker.transaction.state.transitions import TABLE, TRANSITIONS, Event, end_event
+from odradek.broker.transaction.state.transitions import TABLE, TRANSITIONS, TransactionEvent, end_event
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.topic_partition import TopicPartition
 
@@ -171,7 +171,7 @@ class Transaction:
             return [Reply(token, Outcome(ErrorCode.CONCURRENT_TRANSACTIONS))]
         if expected is not None and not preparation.may_continue(metadata, expected):
             return [Reply(token, Outcome(ErrorCode.PRODUCER_FENCED))]
-        transition = TABLE[metadata.status, Event.INIT]
+        transition = TABLE[metadata.status, TransactionEvent.INIT]
         if transition.error:
             fence = self._fence(fresh_id, now) if transition.to is not None else []
             return [*fence, Reply(token, Outcome(transition.error))]
@@ -186,7 +186,9 @@ class Transaction:
         wanted = frozenset(partitions)
         error = self._check_owner(owner)
         if not error:
-            error = ErrorCode.CONCURRENT_TRANSACTIONS if self.busy else TABLE[metadata.status, Event.ADD].error
+            error = (
+                ErrorCode.CONCURRENT_TRANSACTIONS if self.busy else TABLE[metadata.status, TransactionEvent.ADD].error
+            )
         if error or (metadata.status is Status.ONGOING and wanted <= metadata.partitions):
             return [Reply(token, Outcome(error))]
         return self._store(preparation.prepare_add(metadata, wanted, version, now), token)
@@ -195,7 +197,7 @@ class Transaction:
         """Whether the transaction has these partitions (KIP-890)."""
         error = self._check_owner(owner)
         if not error:
-            error = TABLE[self.metadata.status, Event.ADD].error
+            error = TABLE[self.metadata.status, TransactionEvent.ADD].error
         inside = self.metadata.partitions if self.metadata.status is Status.ONGOING else frozenset[TopicPartition]()
         return {
             each: error or (ErrorCode.NONE if each in inside else ErrorCode.TRANSACTION_ABORTABLE)
@@ -245,7 +247,7 @@ class Transaction:
         """Whether a transaction has exceeded its timeout, so that it must be aborted."""
         metadata = self.metadata
         overdue = metadata.started_ms + metadata.timeout_ms < now.wall_ms
-        return overdue and not self.busy and TABLE[metadata.status, Event.TIMEOUT].to is not None
+        return overdue and not self.busy and TABLE[metadata.status, TransactionEvent.TIMEOUT].to is not None
 
     def time_out(self, fresh_id: int, now: Now) -> Effects:
         """Abort a transaction that is overdue; this fences its producer. `fresh_id` is as in `init`."""
@@ -262,7 +264,7 @@ class Transaction:
     def expire(self, now: Now, expiration_ms: int) -> Effects:
         """Remove a transactional id that was unused for the expiration time."""
         metadata = self.metadata
-        target = TABLE[metadata.status, Event.EXPIRATION].to
+        target = TABLE[metadata.status, TransactionEvent.EXPIRATION].to
         if target is None or self.busy or metadata.updated_ms + expiration_ms > now.wall_ms:
             return []
         return self._store(metadata._replace(status=target))

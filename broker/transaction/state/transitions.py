@@ -19,7 +19,7 @@ from odradek.broker.transaction.state.records import Status
 from odradek.protocol.errors import ErrorCode
 
 
-class Event(Enum):
+class TransactionEvent(Enum):
     """A request or another event, as the table in docs/transactions.md prints it."""
 
     INIT = "InitProducerId"
@@ -60,22 +60,22 @@ _UNKNOWN: Final = Transition(error=ErrorCode.INVALID_PRODUCER_ID_MAPPING)
 _FENCES: Final = Transition(Status.PREPARE_ABORT, ErrorCode.CONCURRENT_TRANSACTIONS)
 """The producer of InitProducerId retries until the abort is complete."""
 
-_ROWS: Final[Mapping[Event, tuple[Transition, ...]]] = {
+_ROWS: Final[Mapping[TransactionEvent, tuple[Transition, ...]]] = {
     # ........................ Empty, Ongoing, PrepareCommit, PrepareAbort, CompleteCommit, CompleteAbort
-    Event.INIT: (_EMPTY, _FENCES, _BUSY, _BUSY, _EMPTY, _EMPTY),
-    Event.ADD: (_ONGOING, _ONGOING, _BUSY, _BUSY, _ONGOING, _ONGOING),
-    Event.COMMIT: (_WRONG, _COMMITS, _BUSY, _WRONG, _SAME, _WRONG),
-    Event.ABORT: (_WRONG, _ABORTS, _WRONG, _BUSY, _WRONG, _SAME),
-    Event.COMMIT_V2: (_WRONG, _COMMITS, _FENCED, _FENCED, _WRONG, _WRONG),
-    Event.ABORT_V2: (_ABORTS, _ABORTS, _FENCED, _FENCED, _ABORTS, _ABORTS),
-    Event.REPEATED_COMMIT: (_FENCED, _FENCED, _BUSY, _WRONG, _SAME, _WRONG),
-    Event.REPEATED_ABORT: (_FENCED, _FENCED, _WRONG, _BUSY, _WRONG, _SAME),
-    Event.MARKERS_WRITTEN: (_SAME, _SAME, _COMMITTED, _ABORTED, _SAME, _SAME),
-    Event.TIMEOUT: (_SAME, _ABORTS, _SAME, _SAME, _SAME, _SAME),
-    Event.EXPIRATION: (_DIES, _SAME, _SAME, _SAME, _DIES, _DIES),
+    TransactionEvent.INIT: (_EMPTY, _FENCES, _BUSY, _BUSY, _EMPTY, _EMPTY),
+    TransactionEvent.ADD: (_ONGOING, _ONGOING, _BUSY, _BUSY, _ONGOING, _ONGOING),
+    TransactionEvent.COMMIT: (_WRONG, _COMMITS, _BUSY, _WRONG, _SAME, _WRONG),
+    TransactionEvent.ABORT: (_WRONG, _ABORTS, _WRONG, _BUSY, _WRONG, _SAME),
+    TransactionEvent.COMMIT_V2: (_WRONG, _COMMITS, _FENCED, _FENCED, _WRONG, _WRONG),
+    TransactionEvent.ABORT_V2: (_ABORTS, _ABORTS, _FENCED, _FENCED, _ABORTS, _ABORTS),
+    TransactionEvent.REPEATED_COMMIT: (_FENCED, _FENCED, _BUSY, _WRONG, _SAME, _WRONG),
+    TransactionEvent.REPEATED_ABORT: (_FENCED, _FENCED, _WRONG, _BUSY, _WRONG, _SAME),
+    TransactionEvent.MARKERS_WRITTEN: (_SAME, _SAME, _COMMITTED, _ABORTED, _SAME, _SAME),
+    TransactionEvent.TIMEOUT: (_SAME, _ABORTS, _SAME, _SAME, _SAME, _SAME),
+    TransactionEvent.EXPIRATION: (_DIES, _SAME, _SAME, _SAME, _DIES, _DIES),
 }
 
-TABLE: Final[Mapping[tuple[Status, Event], Transition]] = {
+TABLE: Final[Mapping[tuple[Status, TransactionEvent], Transition]] = {
     (status, event): transition
     for event, row in _ROWS.items()
     for status, transition in zip(Status, (*row, _UNKNOWN, _UNKNOWN), strict=True)
@@ -90,10 +90,10 @@ TRANSITIONS: Final[Mapping[Status, frozenset[Status]]] = {
 """From each state, the states that may follow."""
 
 
-def end_event(*, commit: bool, is_v2: bool, is_repeated: bool) -> Event:
+def end_event(*, commit: bool, is_v2: bool, is_repeated: bool) -> TransactionEvent:
     """The event of an EndTxn."""
     if is_repeated:
-        return Event.REPEATED_COMMIT if commit else Event.REPEATED_ABORT
+        return TransactionEvent.REPEATED_COMMIT if commit else TransactionEvent.REPEATED_ABORT
     if is_v2:
-        return Event.COMMIT_V2 if commit else Event.ABORT_V2
-    return Event.COMMIT if commit else Event.ABORT
+        return TransactionEvent.COMMIT_V2 if commit else TransactionEvent.ABORT_V2
+    return TransactionEvent.COMMIT if commit else TransactionEvent.ABORT

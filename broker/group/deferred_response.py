@@ -1,4 +1,4 @@
-"""Answer of a request to a group, given during the call or later."""
+"""Deferred response: sends the response to a group request during the call or later."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 
-class Answer(Generic[Result]):
+class DeferredResponse(Generic[Result]):
     """The answer of a request, given during the call or later.
 
     A handler passes it as the token of the request and then returns `response()`: the response when the group has

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from odradek.broker.registry import client_wire as wire
-from odradek.broker.registry.client_wire import Kind
+from odradek.broker.registry.client_wire import OpCode
 from odradek.broker.registry.embedded import EmbeddedEnsemble
 from odradek.broker.registry.interface import (
     ANY_VERSION,
@@ -23,7 +23,7 @@ from odradek.broker.registry.interface import (
 from odradek.broker.registry.jute import JuteReader
 
 
-class Answers:
+class RequestProcessor:
     """Applies requests to the tree and encodes the responses; one object for all connections.
 
     The methods return the body of the response. They raise RegistryError, whose code the response has, and JuteError
@@ -38,15 +38,22 @@ class Answers:
     def answer(self, kind: int, session_id: int, source: JuteReader, watcher: Callable[[Event], None]) -> bytes:
         """`watcher` receives the watches that the request sets. Raises UnimplementedError for an unknown kind."""
         match kind:
-            case Kind.CREATE | Kind.CREATE_2 | Kind.SET_DATA | Kind.DELETE | Kind.CREATE_CONTAINER | Kind.CREATE_TTL:
+            case (
+                OpCode.CREATE
+                | OpCode.CREATE_2
+                | OpCode.SET_DATA
+                | OpCode.DELETE
+                | OpCode.CREATE_CONTAINER
+                | OpCode.CREATE_TTL
+            ):
                 return self._write(kind, session_id, source)
-            case Kind.MULTI:
+            case OpCode.MULTI:
                 return self._transaction(session_id, source)
-            case Kind.EXISTS | Kind.GET_DATA | Kind.GET_CHILDREN | Kind.GET_CHILDREN_2:
+            case OpCode.EXISTS | OpCode.GET_DATA | OpCode.GET_CHILDREN | OpCode.GET_CHILDREN_2:
                 return self._read(kind, source.take_string(), session_id, watcher if source.take_bool() else None)
-            case Kind.GET_ACL | Kind.SET_ACL:
+            case OpCode.GET_ACL | OpCode.SET_ACL:
                 return self._access_list(kind, source)
-            case Kind.SYNC:
+            case OpCode.SYNC:
                 return wire.encode_path(source.take_string())
             case _:
                 raise wire.UnimplementedError("", f"a request of kind {kind}")
@@ -103,14 +110,14 @@ class Answers:
 
     def _read(self, kind: int, path: str, session_id: int, watcher: Callable[[Event], None] | None) -> bytes:
         tree, watches = self._ensemble.look()
-        if kind == Kind.EXISTS:
+        if kind == OpCode.EXISTS:
             stat = tree.exists(path)
             if watcher is not None:
                 watches.watch_data(path, session_id, watcher)
             if stat is None:
                 raise NoNodeError(path)
             return wire.encode_stat(stat)
-        if kind == Kind.GET_DATA:
+        if kind == OpCode.GET_DATA:
             data, stat = tree.get(path)
             if watcher is not None:
                 watches.watch_data(path, session_id, watcher)
@@ -118,13 +125,13 @@ class Answers:
         names, stat = tree.children(path)
         if watcher is not None:
             watches.watch_children(path, session_id, watcher)
-        return wire.encode_children(names) + (wire.encode_stat(stat) if kind == Kind.GET_CHILDREN_2 else b"")
+        return wire.encode_children(names) + (wire.encode_stat(stat) if kind == OpCode.GET_CHILDREN_2 else b"")
 
     def _access_list(self, kind: int, source: JuteReader) -> bytes:
         # Every node is open to all, so the open access list is accepted, and nothing is written or counted.
         tree, _ = self._ensemble.look()
         path = source.take_string()
-        if kind == Kind.GET_ACL:
+        if kind == OpCode.GET_ACL:
             _, stat = tree.get(path)
             return wire.encode_open_acl() + wire.encode_stat(stat)
         wire.check_acl(path, wire.take_acl(source))
