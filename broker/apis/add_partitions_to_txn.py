@@ -55,10 +55,10 @@ class AddPartitionsToTxn:
             ]
         gathered = _Gathered(call, entries)
         for number, entry in enumerate(entries):
-            self._ask(gathered, number, entry)
+            self._verify_or_add(gathered, number, entry)
         return gathered.response()
 
-    def _ask(self, gathered: _Gathered, number: int, entry: Entry) -> None:
+    def _verify_or_add(self, gathered: _Gathered, number: int, entry: Entry) -> None:
         partitions = [(topic.name, index) for topic in entry.topics for index in topic.partitions]
         owner = Owner(entry.producer_id, entry.producer_epoch)
         refused = {each: code for each in partitions if (code := self._refusal(each, gathered.is_of_a_client))}

@@ -49,7 +49,7 @@ class AlterReplicaLogDirs:
 
     def _move(self, topic: str, index: int, path: str) -> ErrorCode:
         try:
-            self._moves.ask((topic, index), path)
+            self._moves.alter_log_dir((topic, index), path)
         except KafkaError as error:
             log.warning(
                 "cannot move replica topic=%s partition=%d directory=%s error=%s", topic, index, path, error.message

@@ -68,10 +68,10 @@ class Coordination:
         self.group_settings = _settings(config, GroupSettings)
         self.transaction_settings = _settings(config, TransactionSettings)
         # Separate from the connections for markers: those wait for followers, and producers wait for verifications.
-        self._questions = dependencies.links("txn-verification")
+        self._verification_client = dependencies.links("txn-verification")
         self._marker_links = dependencies.links("txn-markers")
         verification = TransactionVerification(
-            self._questions.ask,
+            self._verification_client.send_request,
             partial(coordinator_in, dependencies.metadata_cache),
             lambda: bool(config["transaction.partition.verification.enable"]),
             clock,
@@ -136,7 +136,7 @@ class Coordination:
     def close(self) -> None:
         """Close the coordinators; waiting requests receive an error, and clients then look up the coordinator again."""
         self._periodic.close()
-        self._questions.close()
+        self._verification_client.close()
         self.transaction_coordinator.close()
         self._marker_links.close()
         self.group_coordinator.close()

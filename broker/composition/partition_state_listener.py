@@ -94,24 +94,24 @@ class DiskFailures:
         self._request_tasks = request_tasks
         self._events = events
         self._lost: list[Replica] = []
-        self._telling = False
+        self._is_ending = False
         self.all_lost = end
 
     def replicas_lost(self, replicas: list[Replica]) -> None:
         """The directory of these replicas is offline: end their fetches and coordinators in a task."""
         self._lost += replicas
-        if not self._telling:
-            self._telling = True
-            self._request_tasks.run(self._tell())
+        if not self._is_ending:
+            self._is_ending = True
+            self._request_tasks.run(self._end_lost())
 
-    async def _tell(self) -> None:
+    async def _end_lost(self) -> None:
         while self._lost:
             lost, self._lost = self._lost, []
             for replica in lost:  # in a task, because the failed write may be the coordinator's or the fetcher's own
                 self._fetchers.leave(replica)
                 self._events.left(replica.topic, replica.partition)
             await self._report()
-        self._telling = False
+        self._is_ending = False
 
     async def _report(self) -> None:
         while True:

@@ -129,7 +129,7 @@ def _schedule(context: BrokerContext, host: ReplicaHost, cleaner: LogCleaner) ->
         host.flush_due_logs,
     )
     if config["log.cleaner.enable"]:
-        periodic.every("log.cleaner.backoff.ms", lambda: int(config["log.cleaner.backoff.ms"]), cleaner.look)
+        periodic.every("log.cleaner.backoff.ms", lambda: int(config["log.cleaner.backoff.ms"]), cleaner.clean_due_logs)
     # The interval of Kafka's task that removes deleted logs; at most ten seconds, for topics with a shorter delay.
     delay = "log.segment.delete.delay.ms"
     periodic.every("purge", lambda: min(10_000, max(100, int(config[delay]))), host.purge)

@@ -186,7 +186,7 @@ def _topic_handlers(services: Services) -> list[Handler]:
             metadata_cache,
             services.creator,
             lambda: bool(config["auto.create.topics.enable"]),
-            topics.wanted,
+            topics.creatable_topic,
             TopicAnswers(metadata_cache),
         ),
         FindCoordinator(Coordinators(topics, metadata_cache, services.creator, services.known)),

@@ -63,9 +63,9 @@ class RunningBroker:
         self.broker_id = context.config.broker_id
         self.metadata_cache = context.metadata_cache
         self._channel = context.controller_channel()
-        producer_ids = ProducerIds(context.registration, self._channel.ask)
+        producer_ids = ProducerIds(context.registration, self._channel.send_request)
         coordination = _coordination(context, producer_ids)
-        replication = Replication(context, identity, self._channel.ask, coordination.events, end)
+        replication = Replication(context, identity, self._channel.send_request, coordination.events, end)
         self.replica_manager, self.cleaner = replication.replica_manager, replication.cleaner
         context.undo.callback(coordination.close)
         coordination.start()
@@ -83,7 +83,7 @@ class RunningBroker:
             replicas=context.replicas,
             replica_manager=replication.replica_manager,
             controller=self.controller,
-            creator=TopicCreator(self._channel.ask, known, context.clock, context.timers),
+            creator=TopicCreator(self._channel.send_request, known, context.clock, context.timers),
             known=known,
             configs=identity.topic_configs,
             config_writer=ConfigWriter(
@@ -172,7 +172,7 @@ class RunningBroker:
     async def controlled_shutdown(self) -> None:
         """Have the controller move leadership to other brokers, if there are any."""
         if len(self.metadata_cache.brokers) > 1:
-            await request_controlled_shutdown(self._context.config, self.broker_epoch, self._channel.ask)
+            await request_controlled_shutdown(self._context.config, self.broker_epoch, self._channel.send_request)
 
 
 def _coordination(context: BrokerContext, producer_ids: ProducerIds) -> Coordination:
@@ -208,7 +208,7 @@ def _config_changes(
 ) -> ConfigChanges:
     """The handlers of dynamic configuration changes."""
     config, request_tasks = context.config, context.request_tasks
-    received = (replication.fetchers.resize, replication.cleaner.wake, controller.broker_config_changed)
+    received = (replication.fetchers.resize, replication.cleaner.reconfigure, controller.broker_config_changed)
     on_broker = Reconfiguration(config, context.addresses, context.registration, request_tasks, received)
     on_topic = lambda topic, _: controller.topic_config_changed(topic)  # noqa: E731
     in_force = ConfigInForce(config, identity.topic_configs, replication.host, context.replicas, on_topic, on_broker)

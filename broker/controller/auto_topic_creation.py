@@ -99,16 +99,16 @@ class _Wait:
         self._timer: Timer | None = None
 
     def start(self, timers: Timers, deadline_ms: int) -> None:
-        self._metadata_cache.watch(self._look)
+        self._metadata_cache.watch(self._check)
         self._timer = timers.at(deadline_ms, self._finish)
-        self._look()
+        self._check()
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         if self._holds():
             self._finish()
 
     def _finish(self) -> None:
-        self._metadata_cache.unwatch(self._look)
+        self._metadata_cache.unwatch(self._check)
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -118,9 +118,9 @@ class _Wait:
 class TopicCreator:
     """Sends CreateTopics requests to the controller."""
 
-    def __init__(self, ask: SendToController, known: TopicsKnown, clock: Clock, timers: Timers) -> None:
-        """`ask` sends a request to the controller."""
-        self._ask = ask
+    def __init__(self, send_request: SendToController, known: TopicsKnown, clock: Clock, timers: Timers) -> None:
+        """`send_request` sends a request to the controller."""
+        self._send_request = send_request
         self._known = known
         self._clock = clock
         self._timers = timers
@@ -156,7 +156,7 @@ class TopicCreator:
                 new.append(topic)
         if new:
             names = [topic.name for topic in new]
-            self._ask(_request(new), self._answered, lambda error: self._lost(names, error))
+            self._send_request(_request(new), self._answered, lambda error: self._lost(names, error))
 
     def _answered(self, response: m.CreateTopicsResponse) -> None:
         codes = {result.name: ErrorCode(result.error_code) for result in response.topics}

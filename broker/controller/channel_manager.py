@@ -68,7 +68,7 @@ class ControllerChannelManager:
         for broker_id, broker in live.items():
             if broker_id not in self._queues:
                 self._queues[broker_id] = _BrokerQueue(
-                    partial(self._client.ask, broker_id), broker, self._network, self._timeout_ms
+                    partial(self._client.send_request, broker_id), broker, self._network, self._timeout_ms
                 )
 
     def send(self, broker_id: int, message: Any, on_response: OnResponse) -> None:
@@ -88,14 +88,14 @@ class _BrokerQueue:
 
     def __init__(
         self,
-        ask: Callable[[Any, OnAnswer, OnPeerLost, int], None],
+        send_request: Callable[[Any, OnAnswer, OnPeerLost, int], None],
         broker: ControlEndpoint,
         network: Network,
         timeout_ms: int,
     ) -> None:
-        """`ask` sends a request to the broker."""
+        """`send_request` sends a request to the broker."""
         self.broker = broker
-        self._ask = ask
+        self._send_request = send_request
         self._network = network
         self._timeout_ms = timeout_ms
         self._control_requests: deque[tuple[Any, OnResponse]] = deque()
@@ -111,7 +111,7 @@ class _BrokerQueue:
         if self._under_way or self._closed or not self._control_requests:
             return
         self._under_way = True
-        self._ask(self._control_requests[0][0], self._answered, self._lost, self._timeout_ms)
+        self._send_request(self._control_requests[0][0], self._answered, self._lost, self._timeout_ms)
 
     def _answered(self, response: Any) -> None:
         self._under_way = False

@@ -349,11 +349,11 @@ class Controller:
     ) -> dict[TopicPartition, ReplicaAssignment]:
         """The ongoing reassignments of these partitions, or all. Raises KafkaError with NOT_CONTROLLER."""
 
-        async def look(active_controller: ActiveController) -> dict[TopicPartition, ReplicaAssignment]:
+        async def read(active_controller: ActiveController) -> dict[TopicPartition, ReplicaAssignment]:
             under_way = active_controller.machine.reassignments.under_way()
             return {each: under_way[each] for each in under_way if partitions is None or each in partitions}
 
-        return await self._do(look)
+        return await self._do(read)
 
     async def alter_partition(self, request: m.AlterPartitionRequest, version: int) -> m.AlterPartitionResponse:
         """Change ISRs as leaders request. Raises KafkaError with NOT_CONTROLLER."""

@@ -22,20 +22,20 @@ class DescriptorBudget:
     """Counts free descriptors against logs that are to be created; reserved descriptors count until the log exists."""
 
     def __init__(
-        self, broker_id: int, has_log: Callable[[TopicPartition], bool], look: Descriptors = limit_and_left
+        self, broker_id: int, has_log: Callable[[TopicPartition], bool], read_limits: Descriptors = limit_and_left
     ) -> None:
-        """`has_log` returns whether the log of a partition is open on this broker; `look` the limit of the process's
-        descriptors, and how many of them are free.
+        """`has_log` returns whether the log of a partition is open on this broker; `read_limits` the limit of the
+        process's descriptors, and how many of them are free.
         """
         self._broker_id = broker_id
-        self._look = look
+        self._read_limits = read_limits
         self._promised: set[TopicPartition] = set()
         self._has_log = has_log
 
     def check(self, topic: str, assignment: Mapping[int, Sequence[int]]) -> list[TopicPartition]:
         """The logs that this broker would get. Raises KafkaError POLICY_VIOLATION if it has too few descriptors."""
         logs = [(topic, index) for index, brokers in assignment.items() if self._broker_id in brokers]
-        limit, free = self._look()
+        limit, free = self._read_limits()
         left = max(0, free - len(self._promised))
         if len(logs) > left:
             raise KafkaError(

@@ -56,7 +56,7 @@ class Coordinators:
         if name in self._metadata_cache.topics:
             wait()
         else:
-            self._creator.create([self._topics.wanted(name)], lambda outcomes: wait())
+            self._creator.create([self._topics.creatable_topic(name)], lambda outcomes: wait())
 
     def coordinator(self, kind: int, key: str, listener: str) -> tuple[ErrorCode, int, str, int, str | None]:
         """Error, node id, host and port of the coordinator for a listener, and an error message."""
@@ -82,7 +82,7 @@ class InternalTopicSettings:
         self._transactions = transactions
         self._replicas = replicas
 
-    def wanted(self, name: str) -> AutoCreatedTopic:
+    def creatable_topic(self, name: str) -> AutoCreatedTopic:
         """The partitions, replication factor and configs for the automatic creation of a topic."""
         if name == GROUP_OFFSETS:
             return AutoCreatedTopic(

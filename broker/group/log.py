@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 class TransactionalLog(TransactionalWriter, Protocol):
     """The partitions of `__consumer_offsets` that this broker leads."""
 
-    def ask(
+    def request_permit(
         self, partition: int, transaction: ProducerTransaction, support: Support, done: Callable[[ErrorCode, Any], None]
     ) -> None:
         """Send the request to the transaction coordinator; call `done` with a permit for `append`, or with an error."""

@@ -62,7 +62,7 @@ class OffsetMetadataManager:
             answer([error] * len(request.entries))
             return
         permitted = partial(self._commit_permitted, group_id, request, transaction.producer_id, answer)
-        self._transactional_log.ask(self._groups.partition_of(group_id), transaction, support, permitted)
+        self._transactional_log.request_permit(self._groups.partition_of(group_id), transaction, support, permitted)
 
     def _commit_permitted(
         self,

@@ -28,7 +28,7 @@ class RateLimitedReport:
         now_ms = self._clock.monotonic_ms()
         start_ms, reported, left_out = self._kinds.get(kind, (now_ms, 0, 0))
         if now_ms - start_ms >= INTERVAL_MS:
-            _say_left_out(kind, left_out)
+            _log_suppressed(kind, left_out)
             start_ms, reported, left_out = now_ms, 0, 0
         if reported < AT_ONCE:
             log.warning("request or connection rejected reason=%s", text, extra={"kind": kind})
@@ -42,10 +42,10 @@ class RateLimitedReport:
         now_ms = self._clock.monotonic_ms()
         for kind, (start_ms, _, left_out) in list(self._kinds.items()):
             if now_ms - start_ms >= INTERVAL_MS:
-                _say_left_out(kind, left_out)
+                _log_suppressed(kind, left_out)
                 del self._kinds[kind]
 
 
-def _say_left_out(kind: str, count: int) -> None:
+def _log_suppressed(kind: str, count: int) -> None:
     if count:
         log.warning("suppressed repeated rejections count=%d", count, extra={"kind": kind})

@@ -38,13 +38,13 @@ class ControllerChannel:
         self._timeout_ms = timeout_ms
         self._controller_id = metadata_cache.controller_id
 
-    def ask(self, request: Any, on_answer: OnAnswer, on_lost: OnPeerLost) -> None:
+    def send_request(self, request: Any, on_answer: OnAnswer, on_lost: OnPeerLost) -> None:
         """Send a request to the controller; exactly one of both callbacks is called, later, and none after `close`."""
         controller_id = self._metadata_cache.controller_id
         if controller_id != self._controller_id:
             self._client.abandon(self._controller_id, "the controller has moved")
             self._controller_id = controller_id
-        self._client.ask(controller_id, request, on_answer, on_lost, self._timeout_ms)
+        self._client.send_request(controller_id, request, on_answer, on_lost, self._timeout_ms)
 
     def close(self) -> None:
         """Send no more requests."""

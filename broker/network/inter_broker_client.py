@@ -60,7 +60,7 @@ class InterBrokerClient:
         metadata_cache.watch(client.abandon_moved)  # as long as the cache lives, which has no effect after `close`
         return client
 
-    def ask(
+    def send_request(
         self, broker_id: int, request: Any, on_answer: OnAnswer, on_lost: OnPeerLost, timeout_ms: int = 30_000
     ) -> None:
         """Send a request; exactly one of both is called, never before this returns, and neither after `close`.
@@ -68,14 +68,14 @@ class InterBrokerClient:
         The records in the response are views that are valid during `on_answer` only.
         """
         if broker_id == self._broker_id:
-            self._own_peer.ask(request, on_answer, on_lost)
+            self._own_peer.send_request(request, on_answer, on_lost)
             return
         peer = self._peer_of(broker_id)
         if peer is None:
             lost = PeerLostError(f"broker {broker_id} is not in the metadata")
             asyncio.get_running_loop().call_soon(self._notify, on_lost, lost)
         else:
-            peer.ask(request, on_answer, on_lost, timeout_ms)
+            peer.send_request(request, on_answer, on_lost, timeout_ms)
 
     def _notify(self, on_lost: OnPeerLost, lost: PeerLostError) -> None:
         if not self._closed:
@@ -129,7 +129,7 @@ class LocalPeer:
         self._client_id = client_id
         self._closed = False
 
-    def ask(self, request: Any, on_answer: OnAnswer, on_lost: OnPeerLost) -> None:
+    def send_request(self, request: Any, on_answer: OnAnswer, on_lost: OnPeerLost) -> None:
         """Call `local` soon; not at once, because the caller may not be ready for the response yet."""
         asyncio.get_running_loop().call_soon(self._call, request, on_answer, on_lost)
 

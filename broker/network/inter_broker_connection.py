@@ -89,7 +89,7 @@ class Peer:
         self._correlation_id = 0
         self._closed = False
 
-    def ask(
+    def send_request(
         self,
         request: Any,
         on_answer: Callable[[Any], None],

@@ -189,7 +189,7 @@ class EmbeddedEnsemble:
         self._committed_zxid = committed.transaction.zxid
         return committed
 
-    def look(self) -> tuple[Tree, Watches[Watcher]]:
+    def tree_and_watches(self) -> tuple[Tree, Watches[Watcher]]:
         """The tree to read and the watches to set; `settle` before returning. Raises ConnectionLossError."""
         self.check()
         return self._tree, self._watches
@@ -205,15 +205,15 @@ class EmbeddedEnsemble:
         if batch is not None:
             await asyncio.shield(batch.durable)
 
-    def when_settled(self, say: Callable[[], None]) -> None:
-        """Call `say` when everything the tree shows now is durable, possibly at once: after all earlier notifications
-        and before all later ones. It is never called if the journal fails.
+    def when_settled(self, notify: Callable[[], None]) -> None:
+        """Call `notify` when everything the tree shows now is durable, possibly at once: after all earlier
+        notifications and before all later ones. It is never called if the journal fails.
         """
         batch = self._batch or self._writing
         if batch is not None:
-            batch.notified.append(say)
+            batch.notified.append(notify)
         else:
-            say()
+            notify()
 
     def end_session(self, session_id: int, state: SessionState) -> None:
         """Close a session in the tree; its listener receives `state` when that is durable."""
@@ -236,7 +236,7 @@ class EmbeddedEnsemble:
             while (batch := self._batch) is not None:
                 self._batch, self._writing = None, batch
                 await self._background(functools.partial(self._journal.write, batch.transactions))
-                self._tell(batch)
+                self._notify_batch(batch)
                 self._writing = None
                 if self._journal.is_snapshot_due():
                     content, zxid = encode_snapshot(self._tree), self._tree.zxid
@@ -249,12 +249,12 @@ class EmbeddedEnsemble:
         finally:
             self._flusher = None
 
-    def _tell(self, batch: _Batch) -> None:
+    def _notify_batch(self, batch: _Batch) -> None:
         # At once, so that no call that arrives meanwhile returns first; a listener may add notifications. Callers that
         # wait for `durable` continue after them.
-        for say in batch.notified:
+        for notify in batch.notified:
             try:
-                say()
+                notify()
             except Exception as error:
                 context = {"message": "a listener of the metadata store failed", "exception": error}
                 asyncio.get_running_loop().call_exception_handler(context)
@@ -313,7 +313,7 @@ class EmbeddedRegistry:
             listener(state)
 
     async def get(self, path: str, watch: Watcher | None = None) -> tuple[bytes | None, Stat]:
-        tree, watches = self._look()
+        tree, watches = self._tree_and_watches()
         found = tree.get(path)
         if watch is not None:
             watches.watch_data(path, self._session_id, watch)
@@ -321,7 +321,7 @@ class EmbeddedRegistry:
         return found
 
     async def exists(self, path: str, watch: Watcher | None = None) -> Stat | None:
-        tree, watches = self._look()
+        tree, watches = self._tree_and_watches()
         found = tree.exists(path)
         if watch is not None:
             watches.watch_data(path, self._session_id, watch)
@@ -329,7 +329,7 @@ class EmbeddedRegistry:
         return found
 
     async def children(self, path: str, watch: Watcher | None = None) -> tuple[list[str], Stat]:
-        tree, watches = self._look()
+        tree, watches = self._tree_and_watches()
         found = tree.children(path)
         if watch is not None:
             watches.watch_children(path, self._session_id, watch)
@@ -378,9 +378,9 @@ class EmbeddedRegistry:
         await self._ensemble.settle()
         return committed.results
 
-    def _look(self) -> tuple[Tree, Watches[Watcher]]:
+    def _tree_and_watches(self) -> tuple[Tree, Watches[Watcher]]:
         self._check_open()
-        return self._ensemble.look()
+        return self._ensemble.tree_and_watches()
 
     def _check_open(self) -> None:
         if self._state in (SessionState.EXPIRED, SessionState.CLOSED):

@@ -142,12 +142,12 @@ class AsyncResult:
     def set(self, value: Any = None) -> None:
         """Set the value of a request that succeeded."""
         self.value = value
-        self._deliver(self._tell)
+        self._deliver(self._call_links)
 
     def set_exception(self, exception: Exception) -> None:
         """Set the exception of a request that failed."""
         self.exception = exception
-        self._deliver(self._tell)
+        self._deliver(self._call_links)
 
     def get(self) -> Any:
         """The value; raises the exception instead if there is one. Only for links, after the answer was set."""
@@ -159,9 +159,9 @@ class AsyncResult:
         """Call `link` with this once it is set. On the loop only."""
         self._links.append(link)
         if self._notified:
-            self._tell()
+            self._call_links()
 
-    def _tell(self) -> None:
+    def _call_links(self) -> None:
         self._notified = True
         links, self._links = self._links, []
         for link in links:

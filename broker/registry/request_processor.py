@@ -35,7 +35,7 @@ class RequestProcessor:
     def __init__(self, ensemble: EmbeddedEnsemble) -> None:
         self._ensemble = ensemble
 
-    def answer(self, kind: int, session_id: int, source: JuteReader, watcher: Callable[[Event], None]) -> bytes:
+    def process(self, kind: int, session_id: int, source: JuteReader, watcher: Callable[[Event], None]) -> bytes:
         """`watcher` receives the watches that the request sets. Raises UnimplementedError for an unknown kind."""
         match kind:
             case (
@@ -62,7 +62,7 @@ class RequestProcessor:
         self, kind: int, session_id: int, source: JuteReader, watcher: Callable[[Event], None]
     ) -> list[Event]:
         """Set the watches that a client brings along; returns those that fired while it was disconnected."""
-        tree, watches = self._ensemble.look()
+        tree, watches = self._ensemble.tree_and_watches()
         brought = wire.decode_set_watches(source, kind)
         missed: list[Event] = []
         for path in brought.data:
@@ -109,7 +109,7 @@ class RequestProcessor:
         return wire.encode_results(kinds, committed.transaction, committed.results)
 
     def _read(self, kind: int, path: str, session_id: int, watcher: Callable[[Event], None] | None) -> bytes:
-        tree, watches = self._ensemble.look()
+        tree, watches = self._ensemble.tree_and_watches()
         if kind == OpCode.EXISTS:
             stat = tree.exists(path)
             if watcher is not None:
@@ -129,7 +129,7 @@ class RequestProcessor:
 
     def _access_list(self, kind: int, source: JuteReader) -> bytes:
         # Every node is open to all, so the open access list is accepted, and nothing is written or counted.
-        tree, _ = self._ensemble.look()
+        tree, _ = self._ensemble.tree_and_watches()
         path = source.take_string()
         if kind == OpCode.GET_ACL:
             _, stat = tree.get(path)

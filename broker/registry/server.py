@@ -72,7 +72,7 @@ class Service(NamedTuple):
 
     ensemble: EmbeddedEnsemble
     sessions: SessionTracker
-    answers: RequestProcessor
+    processor: RequestProcessor
     statistics: Statistics
 
 
@@ -82,7 +82,7 @@ class ServerConnection(asyncio.Protocol):
     def __init__(
         self, service: Service, on_made: Callable[[ServerConnection], None], on_lost: Callable[[ServerConnection], None]
     ) -> None:
-        self._ensemble, self._sessions, self._answers, self._statistics = service
+        self._ensemble, self._sessions, self._processor, self._statistics = service
         self._on_made = on_made
         self._on_lost = on_lost
         self._transport: asyncio.Transport | None = None
@@ -164,7 +164,7 @@ class ServerConnection(asyncio.Protocol):
         if self._is_over or self._is_paused or len(self._buffer) < body:
             return None
         if not self.is_greeted and bytes(self._buffer[position:body]) in _WORDS:
-            self._say_word(bytes(self._buffer[position:body]))
+            self._send_four_letter_response(bytes(self._buffer[position:body]))
             return None
         (size,) = wire.LENGTH.unpack_from(self._buffer, position)
         if not 0 <= size <= wire.MAX_PACKET_BYTES:
@@ -173,7 +173,7 @@ class ServerConnection(asyncio.Protocol):
             return None
         return bytes(self._buffer[body : body + size])
 
-    def _say_word(self, word: bytes) -> None:
+    def _send_four_letter_response(self, word: bytes) -> None:
         self._write(b"imok" if word == b"ruok" else self._describe().encode())
         self.close()
 
@@ -184,11 +184,11 @@ class ServerConnection(asyncio.Protocol):
         granted = self._sessions.open(asked, self)
         if granted is None:
             refused = asked._replace(timeout_ms=0, session_id=0, password=bytes(wire.PASSWORD_BYTES))
-            self._say(wire.encode_connected(refused))
+            self._send(wire.encode_connected(refused))
             self._ensemble.when_settled(self.close)
             return
         self._session_id = granted.session_id
-        self._say(wire.encode_connected(granted))
+        self._send(wire.encode_connected(granted))
 
     def _request(self, packet: bytes) -> None:
         self._sessions.touch(self._session_id)
@@ -203,7 +203,7 @@ class ServerConnection(asyncio.Protocol):
             raise
         except RegistryError as refusal:
             error = refusal.code
-        self._say(wire.encode_reply(xid, self._ensemble.committed_zxid, error, body))
+        self._send(wire.encode_reply(xid, self._ensemble.committed_zxid, error, body))
         if kind == OpCode.CLOSE_SESSION:
             self._ensemble.when_settled(self.close)
 
@@ -214,19 +214,19 @@ class ServerConnection(asyncio.Protocol):
             case OpCode.CLOSE_SESSION:
                 self._sessions.close(self._session_id)
             case OpCode.SET_WATCHES | OpCode.SET_WATCHES_2:
-                for event in self._answers.set_watches(kind, self._session_id, source, self._hear):
-                    self._say(wire.encode_event(event))
+                for event in self._processor.set_watches(kind, self._session_id, source, self._send_event):
+                    self._send(wire.encode_event(event))
             case _:
-                return self._answers.answer(kind, self._session_id, source, self._hear)
+                return self._processor.process(kind, self._session_id, source, self._send_event)
         return b""
 
     # Output
 
-    def _hear(self, event: Event) -> None:
+    def _send_event(self, event: Event) -> None:
         """Send the event of a watch; the queue has reached it."""
         self._write(wire.encode_event(event))
 
-    def _say(self, data: bytes) -> None:
+    def _send(self, data: bytes) -> None:
         """Send a frame when all that it shows is durable."""
         self._waiting_bytes += len(data) + _ANSWER_OVERHEAD_BYTES
         self._bytes_at_once += len(data) + _ANSWER_OVERHEAD_BYTES
@@ -258,7 +258,7 @@ class ServerConnection(asyncio.Protocol):
             asyncio.get_running_loop().call_soon(self._take_packets)
 
     def _describe(self) -> str:
-        tree, _ = self._ensemble.look()
+        tree, _ = self._ensemble.tree_and_watches()
         statistics = self._statistics
         return (
             f"Zookeeper version: 3.8.4 (the protocol; served by Odradek)\n"

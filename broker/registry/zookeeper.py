@@ -146,7 +146,7 @@ class ZooKeeperRegistry:
         """Connect for the first time. Raises ConnectionLossError."""
         answered = self._loop.create_future()
         self.add_listener(lambda _: None if answered.done() else answered.set_result(None))
-        self._client.add_listener(self._hear)
+        self._client.add_listener(self._connection_changed)
         self._client.start_async()
         await asyncio.wait({answered}, timeout=timeout_ms / 1000)
         if self._state is not SessionState.CONNECTED:
@@ -209,17 +209,17 @@ class ZooKeeperRegistry:
         send = functools.partial(
             self._client.create_async, full, data, ephemeral=ephemeral, sequence=sequential, include_data=True
         )
-        made, stat = await self._ask(path, send)
+        made, stat = await self._await_result(path, send)
         return Created(self._relative(made), Stat._make(stat))
 
     async def set(self, path: str, data: bytes | None, version: int = ANY_VERSION) -> Stat:
         check_path(path)
         _check_size(path, [data])
-        return Stat._make(await self._ask(path, self._client.set_async, self._full(path), data, version))
+        return Stat._make(await self._await_result(path, self._client.set_async, self._full(path), data, version))
 
     async def delete(self, path: str, version: int = ANY_VERSION) -> None:
         _check_deletable(path)
-        await self._ask(path, self._client.delete_async, self._full(path), version)
+        await self._await_result(path, self._client.delete_async, self._full(path), version)
 
     async def multi(self, operations: Sequence[Operation]) -> list[OperationResult]:
         transaction = self._client.transaction()
@@ -230,7 +230,7 @@ class ZooKeeperRegistry:
             except BadArgumentsError as error:
                 raise BadArgumentsError(error.path, error.detail, index) from error
         _check_size("", [request.serialize() for request in transaction.operations])
-        results = await self._ask("", transaction.commit_async)
+        results = await self._await_result("", transaction.commit_async)
         for index, result in enumerate(results):
             if isinstance(result, Exception) and not isinstance(result, _BYSTANDERS):
                 raise _translate(result, operations[index].path, index)
@@ -255,10 +255,10 @@ class ZooKeeperRegistry:
     async def _read(self, send: Send, path: str, watch: Watcher | None, seen: Seen) -> Any:
         check_path(path)
         if watch is None:
-            return await self._ask(path, send, self._full(path))
-        return await self._ask(path, send, self._full(path), self._watches.received, seen=seen)
+            return await self._await_result(path, send, self._full(path))
+        return await self._await_result(path, send, self._full(path), self._watches.received, seen=seen)
 
-    async def _ask(self, path: str, send: Send, *arguments: Any, seen: Seen | None = None) -> Any:
+    async def _await_result(self, path: str, send: Send, *arguments: Any, seen: Seen | None = None) -> Any:
         """Send a request and wait for its response. `seen` is called as it arrives, before any later response."""
         if self._state in _FINAL:
             raise SessionExpiredError(path, f"session {self._session_id:#x} is {self._state.value}")
@@ -307,7 +307,7 @@ class ZooKeeperRegistry:
 
     # The session
 
-    def _hear(self, state: str) -> None:
+    def _connection_changed(self, state: str) -> None:
         """Deliver a state of the connection to the loop; called in kazoo's thread."""
         if state == KazooState.LOST:
             self._handler.retire()  # before kazoo can connect again, which it would do for a new session
@@ -329,7 +329,7 @@ class ZooKeeperRegistry:
             self._give_up_calls()
             self._watches.expire()
             self._ending = self._loop.create_task(self._end(0), name="zookeeper expiry")
-        self._tell_listeners()
+        self._notify_listeners()
 
     def _give_up_calls(self) -> None:
         # Requests that kazoo has not sent yet go out first on the next connection, before any later call.
@@ -338,7 +338,7 @@ class ZooKeeperRegistry:
             if not answered.done():
                 answered.set_exception(ConnectionLossError(detail="the connection to ZooKeeper was lost"))
 
-    def _tell_listeners(self) -> None:
+    def _notify_listeners(self) -> None:
         for listener in list(self._listeners):
             self._loop.call_soon(listener, self._state)
 
@@ -354,7 +354,7 @@ class ZooKeeperRegistry:
         self._handler.close()
         self._give_up_calls()
         if self._state is SessionState.CLOSED:
-            self._tell_listeners()
+            self._notify_listeners()
 
 
 def _check_size(path: str, parts: Sequence[bytes | bytearray | None]) -> None:

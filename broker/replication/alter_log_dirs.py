@@ -61,7 +61,7 @@ class _Move:
         self.piece_bytes = piece_bytes
         self.most_bytes = piece_bytes * GROWS_TO
 
-    def look(self) -> None:
+    def check_lag(self) -> None:
         """Double the size of pieces if the lag has not become smaller."""
         lag = self.replica.log.end_offset - self.future.end_offset
         if lag >= self.lag:
@@ -73,7 +73,7 @@ class ReplicaMoves:
     """All moves of this broker (Kafka: ReplicaAlterLogDirsManager)."""
 
     def __init__(self, directories: Directories, replicas: Replicas, clock: Clock, worker: Worker) -> None:
-        """Starts no move before `ask`, or before `made` finds an interrupted one."""
+        """Starts no move before `alter_log_dir`, or before `made` finds an interrupted one."""
         self._directories = directories
         self._replicas = replicas
         self._clock = clock
@@ -87,7 +87,7 @@ class ReplicaMoves:
 
     # ---- requests
 
-    def ask(self, name: TopicPartition, path: str) -> None:
+    def alter_log_dir(self, name: TopicPartition, path: str) -> None:
         """Move the replica of (topic, partition) to the directory with this path. If the replica does not exist yet,
         it will be created there.
 
@@ -233,7 +233,7 @@ class ReplicaMoves:
         def copied(error: BaseException | None) -> None:
             if error is not None:
                 raise error
-            move.look()
+            move.check_lag()
 
         if move.piece_bytes < move.most_bytes:
             self._run(name, move, lambda: _append(future, records, now_ms, epochs), copied)
@@ -255,7 +255,7 @@ class ReplicaMoves:
                 raise error
             future.finish_flush(flush, error, now_ms=self._clock.now_ms())
             move.is_flushed = True
-            move.look()
+            move.check_lag()
 
         self._run(name, move, work, flushed)
 

@@ -30,10 +30,10 @@ BrokerState = m.AlterPartitionRequest.BrokerState
 class DefaultAlterPartitionManager:
     """Sends the pending ISRs of all partitions that this broker leads."""
 
-    def __init__(self, identity: BrokerIdentity, ask: SendToController, clock: Clock, timers: Timers) -> None:
-        """`ask` sends a request to the controller."""
+    def __init__(self, identity: BrokerIdentity, send_request: SendToController, clock: Clock, timers: Timers) -> None:
+        """`send_request` sends a request to the controller."""
         self._identity = identity
-        self._ask = ask
+        self._send_request = send_request
         self._clock = clock
         self._timers = timers
         self._pending: dict[Replica, PendingIsr] = {}
@@ -41,7 +41,7 @@ class DefaultAlterPartitionManager:
         self._timer: Timer | None = None
         self._closed = False
 
-    def ask(self, replica: Replica, change: PendingIsr) -> None:
+    def submit(self, replica: Replica, change: PendingIsr) -> None:
         """Request a change of the ISR; it replaces an unsent request of the same partition."""
         self._pending[replica] = change
         self._send_after(0)
@@ -84,7 +84,7 @@ class DefaultAlterPartitionManager:
             broker_epoch=self._identity.broker_epoch,
             topics=list(topics.values()),
         )
-        self._ask(request, self._answered, lambda error: self._again(str(error)))
+        self._send_request(request, self._answered, lambda error: self._again(str(error)))
 
     def _again(self, why: str) -> None:
         """Retry: the result of the request is unknown, or it reached a broker that is not the controller."""

@@ -121,7 +121,7 @@ class Conversions:
 
         def done(error: BaseException | None) -> None:
             if isinstance(error, KafkaError):
-                self._tell(conversion, error)
+                self._deliver(conversion, error)
             elif error is not None:
                 log.error(
                     "batch conversion failed topic=%s partition=%d error=%r",
@@ -129,7 +129,7 @@ class Conversions:
                     conversion.replica.partition,
                     error,
                 )
-                self._tell(conversion, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the batch cannot be converted"))
+                self._deliver(conversion, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the batch cannot be converted"))
             else:
                 self._append(conversion, made[0])
             self.waiting[key].popleft()
@@ -138,7 +138,7 @@ class Conversions:
         try:
             self.worker.run(work, done)
         except RuntimeError:  # the threads are closed, because the broker is stopping
-            self._tell(conversion, KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the broker is stopping"))
+            self._deliver(conversion, KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the broker is stopping"))
             return False
         return True
 
@@ -150,9 +150,9 @@ class Conversions:
             outcome = conversion.append(records)
         except KafkaError as error:
             outcome = error
-        self._tell(conversion, outcome)
+        self._deliver(conversion, outcome)
 
-    def _tell(self, conversion: Conversion, outcome: Outcome) -> None:
+    def _deliver(self, conversion: Conversion, outcome: Outcome) -> None:
         if conversion.on_outcome is not None:
             conversion.on_outcome(conversion, outcome)
 

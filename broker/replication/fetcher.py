@@ -173,7 +173,7 @@ class LeaderFetcher:
         # The leader has to answer before the next delayed partition can be fetched.
         most_wait_ms = self._settings.max_wait_ms if soonest is None else soonest - now_ms
         request = self._request(wanted, most_wait_ms)
-        self._peer.ask(request, self._answered, self._lost, self._settings.socket_timeout_ms)
+        self._peer.send_request(request, self._answered, self._lost, self._settings.socket_timeout_ms)
 
     def _request(self, wanted: dict[Key, FetchPosition], most_wait_ms: int) -> m.FetchRequest:
         settings, session = self._settings, self._session
@@ -284,7 +284,7 @@ class LeaderFetcher:
             )
             code = error.code
         if code is ErrorCode.OFFSET_OUT_OF_RANGE:
-            self._ask_offset(followed, LATEST)
+            self._list_offset(followed, LATEST)
         elif code is ErrorCode.FENCED_LEADER_EPOCH:
             self.leave(replica)  # the controller sends this broker a LeaderAndIsr request with the newer leader epoch
         else:
@@ -308,7 +308,7 @@ class LeaderFetcher:
 
     # ---- fetch offset out of range
 
-    def _ask_offset(self, followed: _Followed, which: int) -> None:
+    def _list_offset(self, followed: _Followed, which: int) -> None:
         """Request the end or start offset of the leader's log (AbstractFetcherThread.fetchOffsetAndTruncate)."""
         followed.asking = True
         replica = followed.replica
@@ -318,7 +318,7 @@ class LeaderFetcher:
         request = m.ListOffsetsRequest(
             replica_id=self._settings.broker_id, topics=[ListTopic(name=replica.topic, partitions=[wanted])]
         )
-        self._peer.ask(
+        self._peer.send_request(
             request,
             lambda response: self._offset_received(followed, which, response),
             lambda error: self._offset_unknown(followed, ErrorCode.NETWORK_EXCEPTION),
@@ -340,7 +340,7 @@ class LeaderFetcher:
             return
         try:
             if which == LATEST and received.offset >= replica.log.end_offset:
-                self._ask_offset(followed, EARLIEST)
+                self._list_offset(followed, EARLIEST)
                 return
             if which == LATEST:
                 log.warning(

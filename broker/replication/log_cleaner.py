@@ -126,7 +126,7 @@ class LogCleaner:
         clock: Clock,
         random: Random,
     ) -> None:
-        """Starts no pass before `look`."""
+        """Starts no pass before `clean_due_logs`."""
         self._config = config
         self._directories = directories
         self._replicas = replicas
@@ -150,12 +150,12 @@ class LogCleaner:
         self._closed = True
         self._cleaners.close()
 
-    def wake(self) -> None:
+    def reconfigure(self) -> None:
         """Check again after a change of the configuration: more logs may be due, or more threads allowed."""
         if self._config["log.cleaner.enable"]:
-            self.look()
+            self.clean_due_logs()
 
-    def look(self) -> None:
+    def clean_due_logs(self) -> None:
         """Start passes for the logs that are due, up to log.cleaner.threads."""
         if self._closed:
             return
@@ -215,7 +215,7 @@ class LogCleaner:
             elif error is not None:
                 self._failed(replica, request, error)
                 return
-            self.look()
+            self.clean_due_logs()
 
         self._cleaners.clean(request, ended)
 

@@ -52,7 +52,7 @@ NO_FAILURES = frozenset(
 class AlterPartitionManager(Protocol):
     """Sends a leader's AlterPartition requests to the controller."""
 
-    def ask(self, replica: Replica, change: PendingIsr) -> None:
+    def submit(self, replica: Replica, change: PendingIsr) -> None:
         """Request the change from the controller, and apply its answer to the replica."""
         ...
 
@@ -151,7 +151,7 @@ class Replica:
         if replica_id not in machine.isr and machine.pending is None:
             change = machine.propose_expansion(replica_id)
             if change is not None:
-                self._alter_partition_manager.ask(self, change)
+                self._alter_partition_manager.submit(self, change)
 
     def shrink_isr(self) -> None:
         """Request an ISR without the followers that were not caught up for `replica.lag.time.max.ms`."""
@@ -161,7 +161,7 @@ class Replica:
                 check_and_complete(self)
             change = machine.propose_shrink(now_ms)
             if change is not None:
-                self._alter_partition_manager.ask(self, change)
+                self._alter_partition_manager.submit(self, change)
 
     # ---- writing
 

@@ -68,7 +68,10 @@ class ProducerTransaction(NamedTuple):
 
 
 class SendToBroker(Protocol):
-    """Sends a request to a broker; one callback is called, never before this returns (`InterBrokerClient.ask`)."""
+    """Sends a request to a broker; one callback is called, never before this returns.
+
+    `InterBrokerClient.send_request` is one.
+    """
 
     def __call__(
         self,
@@ -122,7 +125,7 @@ class TransactionVerification:
 
     def __init__(
         self,
-        ask: SendToBroker,
+        send_request: SendToBroker,
         coordinator_of: Callable[[str], int | None],
         enabled: Callable[[], bool],
         clock: Clock,
@@ -131,7 +134,7 @@ class TransactionVerification:
         """`coordinator_of` returns the broker id of the coordinator of a transactional id, None if it has none;
         `enabled` returns `transaction.partition.verification.enable`.
         """
-        self._ask = ask
+        self._send_request = send_request
         self._coordinator_of = coordinator_of
         self._enabled = enabled
         self._clock = clock
@@ -139,7 +142,7 @@ class TransactionVerification:
         self._waiting: dict[int, dict[str, _Entry]] = {}  # broker id -> transactional id -> next entry
         self._under_way: dict[int, None] = {}
 
-    def must_ask(self, support: Support) -> bool:
+    def must_verify(self, support: Support) -> bool:
         """Whether the first write of a transaction in a partition has to wait for the coordinator."""
         return support is Support.ADDS or self._enabled()
 
@@ -184,7 +187,7 @@ class TransactionVerification:
             return
         entries = self._waiting.pop(broker_id)
         self._under_way[broker_id] = None
-        self._ask(
+        self._send_request(
             broker_id,
             Request(transactions=[entry.encode() for entry in entries.values()]),
             partial(self._answered, broker_id, entries),

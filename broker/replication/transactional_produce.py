@@ -109,7 +109,7 @@ class TransactionalWrites:
         if header.producer_id < 0:  # no producer id, so no transaction to verify
             return replica.produce(records, acks, now_ms, version, WAIVED)
         support = sender.support
-        if not self._verification.must_ask(support):
+        if not self._verification.must_verify(support):
             return replica.produce(records, acks, now_ms, version, WAIVED)
         verification = replica.begin_verification(
             header.producer_id, header.producer_epoch, header.base_sequence, support is Support.ADDS

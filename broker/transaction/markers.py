@@ -147,7 +147,7 @@ class Markers:
             self._under_way[broker_id] = entries
             for marker, sent in entries.items():
                 self._take(marker, sent)
-            self._links.ask(
+            self._links.send_request(
                 broker_id,
                 _request(entries),
                 lambda answer, broker_id=broker_id: self._answered(broker_id, answer),  # type: ignore[misc]

@@ -58,14 +58,16 @@ class TransactionalOffsets:
         self._clock = clock
         self._purgatory = purgatory
 
-    def ask(self, partition: int, transaction: ProducerTransaction, support: Support, done: OnPermit) -> None:
+    def request_permit(
+        self, partition: int, transaction: ProducerTransaction, support: Support, done: OnPermit
+    ) -> None:
         """Verify the transaction; `done` is called with a permit or with an error, perhaps at once."""
         producer_id, epoch = transaction.producer_id, transaction.producer_epoch
         replica = self._replicas.get(GROUP_OFFSETS, partition)
         if replica is None:
             done(ErrorCode.NOT_LEADER_OR_FOLLOWER, None)
             return
-        if not self._verification.must_ask(support):
+        if not self._verification.must_verify(support):
             done(ErrorCode.NONE, Permit(producer_id, epoch, WAIVED))
             return
         try:

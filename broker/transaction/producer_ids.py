@@ -22,10 +22,10 @@ OnProducerId = Callable[[int, ErrorCode], None]
 class ProducerIds:
     """The producer ids that this broker may assign."""
 
-    def __init__(self, identity: BrokerIdentity, ask: SendToController) -> None:
-        """`ask` sends a request to the controller."""
+    def __init__(self, identity: BrokerIdentity, send_request: SendToController) -> None:
+        """`send_request` sends a request to the controller."""
         self._identity = identity
-        self._ask = ask
+        self._send_request = send_request
         self._block = range(0)
         self._waiting: deque[OnProducerId] = deque()
 
@@ -42,7 +42,7 @@ class ProducerIds:
         request = m.AllocateProducerIdsRequest(
             broker_id=self._identity.broker_id, broker_epoch=self._identity.broker_epoch
         )
-        self._ask(request, self._allocated, lambda error: self._refused(str(error)))
+        self._send_request(request, self._allocated, lambda error: self._refused(str(error)))
 
     def _next(self) -> int:
         first = self._block[0]

@@ -13,5 +13,5 @@ class Idle:
     def run(self, work: Any, done: Any) -> None:
         raise AssertionError("nothing is to be flushed")
 
-    def ask(self, replica: Replica, change: Any) -> None:
+    def submit(self, replica: Replica, change: Any) -> None:
         raise AssertionError("the ISR does not change")

@@ -92,7 +92,7 @@ class Places:
         return replica
 
     def move(self, path: str, name: tuple[str, int] = NAME) -> None:
-        self.host.moves.ask(name, path)
+        self.host.moves.alter_log_dir(name, path)
 
     def settle(self) -> None:
         """Run all work that waits."""
@@ -124,5 +124,5 @@ class Places:
     def all_lost(self, reason: str) -> None:
         self.end = reason
 
-    def ask(self, replica: Replica, change: PendingIsr) -> None:
+    def submit(self, replica: Replica, change: PendingIsr) -> None:
         raise AssertionError("there are no followers")

@@ -122,7 +122,7 @@ def network(opens: bool, **settings: int) -> Network:
 async def lost(asker: Any, *more: Any) -> str:
     """The error of a request that got no response."""
     received: asyncio.Future[PeerLostError] = asyncio.get_running_loop().create_future()
-    asker.ask(m.AllocateProducerIdsRequest(), lambda answer: None, received.set_result, *more)
+    asker.send_request(m.AllocateProducerIdsRequest(), lambda answer: None, received.set_result, *more)
     async with asyncio.timeout(DEADLINE_S):
         return str(await received)
 

@@ -30,7 +30,7 @@ class Peer:
     def __init__(self) -> None:
         self.owed: list[tuple[m.FetchRequest, Callable[[Any], None]]] = []
 
-    def ask(self, request: Any, on_answer: Any, on_lost: Any, timeout_ms: int) -> None:
+    def send_request(self, request: Any, on_answer: Any, on_lost: Any, timeout_ms: int) -> None:
         self.owed.append((request, on_answer))
 
     def answer(self, code: ErrorCode) -> None:

@@ -49,7 +49,7 @@ class Compacted(Places):
     def compact(self) -> None:
         config = BrokerConfig({"broker.id": "0", "log.dirs": ",".join(self.paths)})
         cleaners = CleanersHere(self.disk, self.hands)
-        LogCleaner(config, list(self.directories), self.replicas, cleaners, Clock(), Random(1)).look()
+        LogCleaner(config, list(self.directories), self.replicas, cleaners, Clock(), Random(1)).clean_due_logs()
         self.settle()
 
     def offsets(self) -> list[int]:

@@ -78,9 +78,9 @@ class Case:
     def put(self, broker_id: int, port: int) -> None:
         self.cache.brokers[broker_id] = BrokerMetadata(broker_id, (ListenerAddress("PLAINTEXT", "localhost", port),))
 
-    def ask(self, broker_id: int) -> Outcomes:
+    def send_request(self, broker_id: int) -> Outcomes:
         outcomes = Outcomes()
-        self.client.ask(broker_id, REQUEST, *outcomes.callbacks)
+        self.client.send_request(broker_id, REQUEST, *outcomes.callbacks)
         return outcomes
 
 
@@ -92,7 +92,7 @@ async def turns(number: int = 3) -> None:
 
 async def test_a_request_to_this_broker_is_a_call_that_begins_later() -> None:
     case = Case()
-    first, second = case.ask(OWN), case.ask(OWN)
+    first, second = case.send_request(OWN), case.send_request(OWN)
     assert not case.local_calls
     await turns()
     case.local_calls[0][0](RESPONSE)
@@ -104,12 +104,12 @@ async def test_a_request_to_this_broker_is_a_call_that_begins_later() -> None:
 
 async def test_no_callback_is_called_after_close() -> None:
     case = Case()
-    outcomes = [case.ask(OWN), case.ask(OTHER), case.ask(9)]
+    outcomes = [case.send_request(OWN), case.send_request(OTHER), case.send_request(9)]
     await turns()
-    called = case.ask(OWN)
+    called = case.send_request(OWN)
     case.client.close()
     case.local_calls[0][0](RESPONSE)
-    outcomes += [called, case.ask(OWN), case.ask(OTHER)]
+    outcomes += [called, case.send_request(OWN), case.send_request(OTHER)]
     await turns()
     assert len(case.local_calls) == 1
     assert not any(each.answers for each in outcomes)
@@ -119,13 +119,13 @@ async def test_no_callback_is_called_after_close() -> None:
 
 async def test_a_broker_that_moves_or_leaves_is_lost_once_and_found_at_its_new_address() -> None:
     case = Case()
-    moved, left = case.ask(OTHER), case.ask(THIRD)
+    moved, left = case.send_request(OTHER), case.send_request(THIRD)
     await turns()
     case.put(OTHER, 2005)
     del case.cache.brokers[THIRD]
     case.cache.partition_states_changed()
     assert (moved.losses, left.losses) == (["broker 5 has moved"], ["broker 6 has left the cluster"])
-    again, absent = case.ask(OTHER), case.ask(THIRD)
+    again, absent = case.send_request(OTHER), case.send_request(THIRD)
     assert not absent.losses
     await turns()
     assert absent.losses == ["broker 6 is not in the metadata"]
@@ -139,10 +139,10 @@ async def test_requests_to_a_former_controller_fail_when_the_next_controller_is_
     channel = ControllerChannel(case.client, case.cache)
     case.cache.controller_id = OTHER
     former, next_one = Outcomes(), Outcomes()
-    channel.ask(REQUEST, *former.callbacks)
+    channel.send_request(REQUEST, *former.callbacks)
     await turns()
     case.cache.controller_id = THIRD
-    channel.ask(REQUEST, *next_one.callbacks)
+    channel.send_request(REQUEST, *next_one.callbacks)
     await turns()
     assert (former.losses, next_one.losses) == (["the controller has moved"], [])
     assert case.dialed.channels.keys() == {1005, 1006}

@@ -178,7 +178,7 @@ class Coordinator:
         self._owed: list[tuple[Callable[[Any], None], Callable[[PeerLostError], None]]] = []
         self.leader: int | None = 5
 
-    def ask(
+    def send_request(
         self,
         broker_id: int,
         request: m.AddPartitionsToTxnRequest,
@@ -233,7 +233,7 @@ class Leader:
         self.time = VirtualTime()
         self.enabled = True
         self.verification = TransactionVerification(
-            self.coordinator.ask, lambda _: self.coordinator.leader, lambda: self.enabled, self.time, self.time
+            self.coordinator.send_request, lambda _: self.coordinator.leader, lambda: self.enabled, self.time, self.time
         )
         self.writes = TransactionalWrites(self.verification, self.time)
         log = open_log(folder / "topic-0")

@@ -55,7 +55,7 @@ class Links:
     def __init__(self) -> None:
         self.owed: list[tuple[int, m.WriteTxnMarkersRequest, Any, Any]] = []
 
-    def ask(self, broker_id: int, request: Any, on_answer: Any, on_lost: Any, timeout_ms: int) -> None:
+    def send_request(self, broker_id: int, request: Any, on_answer: Any, on_lost: Any, timeout_ms: int) -> None:
         self.owed.append((broker_id, request, on_answer, on_lost))
 
     def answer(self, code: ErrorCode = NONE) -> None:

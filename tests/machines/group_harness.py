@@ -217,7 +217,7 @@ class MemoryTransactions:
         self.error = ErrorCode.NONE
         self.asked: list[ProducerTransaction] = []
 
-    def ask(
+    def request_permit(
         self, partition: int, transaction: ProducerTransaction, support: Support, done: Callable[[ErrorCode, Any], None]
     ) -> None:
         self.asked.append(transaction)

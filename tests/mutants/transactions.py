@@ -78,10 +78,10 @@ def kip_890() -> Iterator[None]:
 def unverified() -> Iterator[None]:
     """The leader does not verify that the partition is in the transaction; a late batch begins one that hangs."""
 
-    def must_ask(verification: TransactionVerification, support: Support) -> bool:
+    def must_verify(verification: TransactionVerification, support: Support) -> bool:
         return support is Support.ADDS
 
-    with mock.patch.object(TransactionVerification, "must_ask", must_ask):
+    with mock.patch.object(TransactionVerification, "must_verify", must_verify):
         yield
 
 

@@ -293,9 +293,9 @@ def cleaner(at: MetricsSnapshot) -> Iterator[Metric]:
 class Page(Collector):
     """All families, from a new snapshot for each scrape."""
 
-    def __init__(self, look: Callable[[], MetricsSnapshot], loop: asyncio.AbstractEventLoop) -> None:
-        """`look` takes a snapshot and is called on `loop`."""
-        self._look = look
+    def __init__(self, take_snapshot: Callable[[], MetricsSnapshot], loop: asyncio.AbstractEventLoop) -> None:
+        """`take_snapshot` takes a snapshot and is called on `loop`."""
+        self._take_snapshot = take_snapshot
         self._loop = loop
         self._before: MetricsSnapshot | None = None
 
@@ -320,7 +320,7 @@ class Page(Collector):
 
         def take() -> None:
             try:
-                taken.set_result(self._look())
+                taken.set_result(self._take_snapshot())
             except Exception as error:
                 taken.set_exception(error)
 
@@ -339,11 +339,11 @@ class Page(Collector):
 
 
 def serve_metrics(
-    host: str, port: int, look: Callable[[], MetricsSnapshot], loop: asyncio.AbstractEventLoop
+    host: str, port: int, take_snapshot: Callable[[], MetricsSnapshot], loop: asyncio.AbstractEventLoop
 ) -> Callable[[], None]:
     """Start to serve the page; returns a function that stops it. Raises OSError where the address is in use."""
     registry = CollectorRegistry()
-    for collector in (Page(look, loop), PROCESS_COLLECTOR, PLATFORM_COLLECTOR, GC_COLLECTOR):
+    for collector in (Page(take_snapshot, loop), PROCESS_COLLECTOR, PLATFORM_COLLECTOR, GC_COLLECTOR):
         registry.register(collector)
     server, _ = start_http_server(port, host, registry)
 
