@@ -12,6 +12,7 @@ pytest_plugins = ["pytester"]
 @pytest.fixture
 def groups(pytester: pytest.Pytester) -> dict[str, set[str]]:
     """The groups of some files by their names."""
+    pytester.makeini("[pytest]\nasyncio_default_fixture_loop_scope = function")  # unset, it is a warning
     pytester.makeconftest(
         """
         import pytest
