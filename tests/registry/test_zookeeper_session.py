@@ -168,13 +168,15 @@ async def test_unreachable_hosts_are_named() -> None:
 
 async def test_a_server_that_accepts_and_does_not_answer_is_given_up() -> None:
     before = _zookeeper_threads()
-    mute = await asyncio.start_server(lambda _reader, _writer: None, "127.0.0.1", 0)
+    accepted: list[asyncio.StreamWriter] = []
+    mute = await asyncio.start_server(lambda _, writer: accepted.append(writer), "127.0.0.1", 0)
     async with mute:
         host, port = mute.sockets[0].getsockname()
         with pytest.raises(ConnectionLossError, match=f"{host}:{port} within 300 ms"):
             await registry_in_zookeeper.connect(f"{host}:{port}", session_timeout_ms=60_000, connection_timeout_ms=300)
         assert _zookeeper_threads() == before
-        mute.close()
+        for writer in accepted:
+            writer.close()
 
 
 @pytest.mark.parametrize("hosts", ["", "localhost:port", "localhost:2181/kafka"])
