@@ -14,7 +14,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # The order of sets is the same in every run.
 export PYTHONHASHSEED := 0
 
-.PHONY: run test check format wheel docs bench simulate mutants explore soak compose-check clean
+.PHONY: run test check coverage format wheel docs bench simulate mutants explore soak compose-check clean
 
 run: .venv/.installed
 	@exec $(BIN)/odradek broker --override broker.id=0 --override listeners=PLAINTEXT://127.0.0.1:9092 \
@@ -24,15 +24,18 @@ test: .venv/.installed-dev
 	$(BIN)/python -m tests.jvm fetch
 	$(BIN)/python -m tests.clients fetch
 	$(BIN)/python -m tests.lint
-	rm -rf build/coverage
-	$(BIN)/python -m coverage run -m pytest -n auto --maxprocesses 8 -m "not slow and not jvm"
+	$(BIN)/python -m pytest -n auto --maxprocesses 8 -m "not slow and not jvm"
 	$(BIN)/python -m pytest -n 3 --dist loadgroup --no-loadscope-reorder -m "slow or jvm" $(SPARK_TESTS:%=--ignore=%)
 	$(BIN)/python -m pytest -m "slow or jvm" $(SPARK_TESTS)
-	$(BIN)/python -m tests.coverage_table
 
 check: .venv/.installed-dev
 	$(BIN)/python -m tests.lint
 	$(BIN)/python -m pytest -n auto --maxprocesses 8 -m "not slow and not jvm"
+
+coverage: .venv/.installed-dev
+	rm -rf build/coverage
+	$(BIN)/python -m coverage run -m pytest -n auto --maxprocesses 8 -m "not slow and not jvm"
+	$(BIN)/python -m tests.coverage_table
 
 format: .venv/.installed-dev
 	$(BIN)/ruff check --fix --quiet
