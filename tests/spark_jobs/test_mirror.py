@@ -108,8 +108,9 @@ def test_every_record_arrives_with_rows_of_a_table_and_repeated_records_are_coun
     fill(source, name, records)
     table, group, checkpoint = tmp_path / "customers.csv", f"{name}-group", tmp_path / "checkpoint"
     table.write_text("id,name,city\n1,Anna,Prag\n2,Max,\n")
-    more = ("--batch-records", str(records), "--group", group, "--to-kafka", "compression.type=lz4")
-    assert run(source, target, name, checkpoint, *more, "--table", str(table), "--table-key", "id") == 0
+    more: tuple[str, ...] = ("--batch-records", str(records), "--group", group, "--to-kafka", "compression.type=lz4")
+    more = (*more, "--table", str(table), "--table-key", "id")
+    assert run(source, target, name, checkpoint, *more) == 0
     forget_last_commit(checkpoint)
     assert run(source, target, name, checkpoint, *more) == 0
 
