@@ -30,7 +30,11 @@ UNTIL_STDIN_ENDS: Final = "--until-stdin-ends"
 
 
 class BrokerError(AssertionError):
-    """A process failed a request; the message ends with the last part of its log."""
+    """A process failed a request; the message ends with the last part of its log.
+
+    It is an AssertionError, so that pytest counts a broker that does not start, or ends, as a failure of the test that
+    uses it. Code outside of tests catches it by its own name.
+    """
 
 
 class ReadyProcess(ABC):
