@@ -107,7 +107,7 @@ class TokenIssuer:
         return self._signed(self._claims(subject, valid_s, scope, claims), self.key)
 
     def token_without_signature(self, subject: str) -> str:
-        """A token whose header says `alg: none` (RFC 7515, Unsecured JWS)."""
+        """A token with `alg: none` in its header (RFC 7515, Unsecured JWS)."""
         return f"{_encoded({'alg': 'none', 'typ': 'JWT'})}.{_encoded(self._claims(subject))}."
 
     def token_of_another_key(self, subject: str) -> str:
