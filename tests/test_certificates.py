@@ -13,6 +13,7 @@ from click.testing import CliRunner
 from odradek.certificates import CertificateAuthority
 from odradek.cli import main
 from tests.jvm.java import find_java
+from tests.support.handshake import shake_hands
 
 PASSWORD = "a password of the test"
 
@@ -44,23 +45,6 @@ def client(folder: Path, keystore: str | None = None) -> ssl.SSLContext:
     if keystore is not None:
         context.load_cert_chain(folder / keystore)
     return context
-
-
-def shake_hands(ours: ssl.SSLContext, theirs: ssl.SSLContext, host: str) -> tuple[ssl.SSLObject, ssl.SSLObject]:
-    """Both ends after a handshake in memory. Raises SSLError."""
-    up, down = ssl.MemoryBIO(), ssl.MemoryBIO()
-    near = ours.wrap_bio(up, down, server_side=True)
-    far = theirs.wrap_bio(down, up, server_hostname=host)
-    pending = [far, near]
-    for _ in range(10):
-        for end in list(pending):
-            try:
-                end.do_handshake()
-            except ssl.SSLWantReadError:
-                continue
-            pending.remove(end)
-    assert not pending
-    return near, far
 
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1"])

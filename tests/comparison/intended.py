@@ -129,7 +129,7 @@ def _classes(d: Difference) -> bool:
 
 
 def _missing_broker(d: Difference) -> bool:
-    return d.api == "CreateTopics" and "'on-nobody'" in d.notified
+    return d.api == "CreateTopics" and "'on-no-broker'" in d.notified
 
 
 INTENDED: Final = (

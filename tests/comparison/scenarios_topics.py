@@ -84,10 +84,10 @@ async def creations(s: Side) -> None:
     for timeout in (0, -1):
         await s.ask("CreateTopics", topics=[topic(f"late{timeout}-{{v}}", 0)], timeout_ms=timeout)
     for offline in ([1], [0, 1]):
-        wanted = topic("on-nobody", -1, -1, assignments=assigned(offline))
+        wanted = topic("on-no-broker", -1, -1, assignments=assigned(offline))
         await s.ask("CreateTopics", 7, topics=[wanted], timeout_ms=500)
-        await s.quietly("DeleteTopics", 5, topic_names=["on-nobody"], timeout_ms=500)
-        await _gone(s, "on-nobody")
+        await s.quietly("DeleteTopics", 5, topic_names=["on-no-broker"], timeout_ms=500)
+        await _gone(s, "on-no-broker")
 
 
 async def _gone(s: Side, name: str) -> None:

@@ -4,7 +4,7 @@ Apache Kafka 3.9.2 and Odradek get the same requests, each at the leader of a pa
 without a replica, at a broker that is not the coordinator and at one that is not the controller. What is equal and what
 may differ are the same as in `test_comparison`.
 
-ODRADEK_CHAPTERS="after_a_move" runs only this one.
+ODRADEK_SCENARIOS="after_a_move" runs only this one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tests.comparison.trio import CONTROLLER, Clusters, acquainted, running_clus
 pytestmark = [pytest.mark.jvm, pytest.mark.slow]
 
 SCENARIO = (*PARTITIONS, *ELSEWHERE)
-CHOSEN = os.environ.get("ODRADEK_CHAPTERS", "").split()
+CHOSEN = os.environ.get("ODRADEK_SCENARIOS", "").split()
 SHOWN = 30
 """Differences in the message of a failure."""
 
@@ -46,7 +46,7 @@ async def _tell(clusters: Clusters) -> dict[str, Outcome]:
 @pytest.mark.parametrize("scenario", [each.__name__ for each in SCENARIO])
 def test_every_broker_answers_as_kafkas_does(outcomes: dict[str, Outcome], scenario: str) -> None:
     if scenario not in outcomes:
-        pytest.skip("not among ODRADEK_CHAPTERS")
+        pytest.skip("not among ODRADEK_SCENARIOS")
     outcome = outcomes[scenario]
     if outcome.failure is not None:
         raise outcome.failure

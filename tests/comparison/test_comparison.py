@@ -3,7 +3,7 @@
 The scenarios run on Apache Kafka 3.9.2 and on Odradek, request by request; ids and times get names, and the rest has to
 be equal, but for the differences that `intended.py` lists with reasons. Then hypothesis draws scenarios of its own.
 
-ODRADEK_CHAPTERS="writes reads" runs only these; ODRADEK_DRAWN=1000 draws so many scenarios, other ones at each run.
+ODRADEK_SCENARIOS="writes reads" runs only these; ODRADEK_DRAWN=1000 draws so many scenarios, other ones at each run.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tests.comparison.side import Scenario
 pytestmark = [pytest.mark.jvm, pytest.mark.slow]
 
 SCENARIO = (*LOGS, *TOPICS, *GROUPS, *TRANSACTIONS, *CONFIGS, *CLUSTER, *MALFORMED)
-CHOSEN = os.environ.get("ODRADEK_CHAPTERS", "").split()
+CHOSEN = os.environ.get("ODRADEK_SCENARIOS", "").split()
 DRAWN = int(os.environ.get("ODRADEK_DRAWN", "0"))
 USUALLY_DRAWN = 60
 SHOWN = 30
@@ -77,13 +77,13 @@ def _check(outcome: Outcome) -> None:
 @pytest.mark.parametrize("scenario", [each.__name__ for each in SCENARIO])
 def test_odradek_answers_as_kafka_does(notified: Notified, scenario: str) -> None:
     if scenario not in notified.outcomes:
-        pytest.skip("not among ODRADEK_CHAPTERS")
+        pytest.skip("not among ODRADEK_SCENARIOS")
     _check(notified.outcomes[scenario])
 
 
 def test_every_version_is_requested(notified: Notified) -> None:
     if CHOSEN:
-        pytest.skip("only ODRADEK_CHAPTERS were run")
+        pytest.skip("only ODRADEK_SCENARIOS were run")
     asked = set().union(*(each.asked for each in notified.outcomes.values()))
     missing = {
         name_of(key): [version for version in range(low, high + 1) if (key, version) not in asked]
@@ -94,7 +94,7 @@ def test_every_version_is_requested(notified: Notified) -> None:
 
 def test_every_intended_difference_occurs(notified: Notified) -> None:
     if CHOSEN:
-        pytest.skip("only ODRADEK_CHAPTERS were run")
+        pytest.skip("only ODRADEK_SCENARIOS were run")
     met = set().union(*(each.met for each in notified.outcomes.values()))
     assert [each.name for each in INTENDED if each.name not in met] == []
 

@@ -199,7 +199,7 @@ ssl_rules = st.one_of(
 @pytest.mark.jvm
 @settings(max_examples=400)
 @given(st.lists(st.tuples(ssl_rules, st.sampled_from(SEPARATORS)), max_size=3), texts)
-@example([("RULE:^CN=(.*?), OU=ServiceUsers.*$/$1/", ","), ("RULE:^.*$/nobody/U", ","), ("DEFAULT", "")], NAMES[0])
+@example([("RULE:^CN=(.*?), OU=ServiceUsers.*$/$1/", ","), ("RULE:^.*$/anonymous/U", ","), ("DEFAULT", "")], NAMES[0])
 @example([("RULE:(a)/$8$9/", "")], "a")
 def test_distinguished_names_are_mapped_as_kafka_maps_them(
     classes: KafkaClasses, drawn: list[tuple[str, str]], name: str

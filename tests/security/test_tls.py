@@ -11,6 +11,7 @@ import pytest
 from odradek.broker.security.cipher_suites import CipherSuiteError, openssl_name
 from odradek.broker.security.tls import TlsError, TlsSettings, client_context, server_context
 from odradek.certificates import Certificate, CertificateAuthority
+from tests.support.handshake import shake_hands
 
 AUTHORITY = CertificateAuthority.create()
 BROKER = AUTHORITY.issue("localhost", ["localhost"])
@@ -28,18 +29,7 @@ def settings(certificate: Certificate | None, **others: object) -> TlsSettings:
 
 def handshake(broker: TlsSettings, client: TlsSettings, host: str = "localhost") -> tuple[ssl.SSLObject, ssl.SSLObject]:
     """Both ends after the handshake and the first byte of each. Raises SSLError."""
-    up, down = ssl.MemoryBIO(), ssl.MemoryBIO()
-    near = server_context(broker).wrap_bio(up, down, server_side=True)
-    far = client_context(client).wrap_bio(down, up, server_hostname=host)
-    pending = [far, near]
-    for _ in range(10):
-        for end in list(pending):
-            try:
-                end.do_handshake()
-            except ssl.SSLWantReadError:
-                continue
-            pending.remove(end)
-    assert not pending
+    near, far = shake_hands(server_context(broker), client_context(client), host)
     far.write(b"x")
     assert near.read(1) == b"x"  # a broker rejects a certificate of TLS 1.3 after the client's handshake
     return near, far

@@ -44,7 +44,7 @@ class Scenario(NamedTuple):
 
 
 def scenarios(text: str) -> list[Scenario]:
-    """The chapters of the page that have pieces of Python."""
+    """The parts of the page that have pieces of Python."""
     found = []
     for part in re.split(r"^## ", text, flags=re.MULTILINE)[1:]:
         title, _, body = part.partition("\n")
