@@ -22,7 +22,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 AT_ONCE: Final = 64
-"""Connections that are accepted before others are served again."""
+"""The default of `Acceptor.at_once`."""
 KEPT_BACK_SHARE: Final = 8
 MOST_KEPT_BACK: Final = 512
 LOOK_AGAIN_S: Final = 0.25
@@ -50,6 +50,8 @@ class Acceptor:
         self._accepting = False
         self._notified = False
         self._look_again: asyncio.TimerHandle | None = None
+        self.at_once = AT_ONCE
+        """How many connections are accepted before others are served again."""
 
     async def bind(self, host: str | None, port: int) -> int:
         """Bind the address, of both families where there is no host; returns the port. Raises OSError."""
@@ -127,7 +129,7 @@ class Acceptor:
 
     def _accept(self, sock: socket.socket) -> None:
         """Accept from a socket that has connections in its backlog."""
-        for _ in range(AT_ONCE):
+        for _ in range(self.at_once):
             try:
                 full = self._full()
                 if full is not None:

@@ -10,6 +10,10 @@ the first byte of a varint), so that a typical structure costs one `struct` call
 Two leniencies are Kafka's: any negative length is null where null is a value (before the flexible encoding), and text
 that is not UTF-8 is read with U+FFFD for the unreadable bytes. The decoder then reads the message once more, with
 "replace" for "strict", so that other messages do not pay for it.
+
+Tagged fields that the definition does not have are skipped in requests. An object of each would take thirty times the
+memory of its two bytes on the wire, before the client has even authenticated (CVE-2026-111115). In responses and
+records, which come from brokers, they are kept.
 """
 
 from __future__ import annotations
@@ -72,6 +76,7 @@ class _DecoderWriter:
         self._source = FunctionSource()
         self._run: list[tuple[str, str, Spot]] = []  # fixed-size reads, collected for one call
         self._views = shape.holds_records()
+        self._keeps_unknown = not shape.message.name.endswith("Request")
         self._namespace: Namespace = {
             **classes,
             "new": object.__new__,
@@ -156,9 +161,10 @@ class _DecoderWriter:
         if word == "elif":
             source.line("else:")
             source.indent()
-        source.line(f"if o{d}.unknown_tagged_fields is None:")
-        source.line(f"    o{d}.unknown_tagged_fields = []")
-        source.line(f"o{d}.unknown_tagged_fields.append((tag{d}, bytes(buffer[pos:stop{d}])))")
+        if self._keeps_unknown:
+            source.line(f"if o{d}.unknown_tagged_fields is None:")
+            source.line(f"    o{d}.unknown_tagged_fields = []")
+            source.line(f"o{d}.unknown_tagged_fields.append((tag{d}, bytes(buffer[pos:stop{d}])))")
         source.line(f"pos = stop{d}")
         source.dedent(3 if word == "elif" else 2)
 

@@ -1,9 +1,9 @@
 """Client connections: a broker sends requests to another broker.
 
-`connect` opens a TCP connection and splits the received bytes into frames. The frame handler gets a view into the
-receive buffer, valid during the call only, so that a follower writes fetched batches to its log without a copy. The
-buffer grows to the largest received frame, up to the limit that the caller sets; a peer that announces more, or a
-negative length, loses its connection.
+`connect` opens a TCP connection, with TLS if it gets a context, and splits the received bytes into frames. The frame
+handler gets a view into the receive buffer, valid during the call only, so that a follower writes fetched batches to
+its log without a copy. The buffer grows to the largest received frame, up to the limit that the caller sets; a peer
+that announces more, or a negative length, loses its connection.
 """
 
 from __future__ import annotations
@@ -12,7 +12,10 @@ import asyncio
 import socket
 import struct
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
+
+if TYPE_CHECKING:
+    import ssl
 
 SIZE: Final = struct.Struct(">i")
 BUFFER_BYTES: Final = 256 * 1024
@@ -36,8 +39,17 @@ class Channel(Protocol):
 class Connect(Protocol):
     """Opens connections for a broker. Simulations have their own implementation."""
 
-    async def __call__(self, host: str, port: int, *, on_frame: OnFrame, on_lost: OnLost, frame_bytes: int) -> Channel:
-        """Raises OSError when no process listens at that address."""
+    async def __call__(
+        self,
+        host: str,
+        port: int,
+        *,
+        on_frame: OnFrame,
+        on_lost: OnLost,
+        frame_bytes: int,
+        tls: ssl.SSLContext | None = None,
+    ) -> Channel:
+        """Raises OSError when no process listens at that address, and where TLS fails."""
         ...
 
 
@@ -49,13 +61,26 @@ async def connect(
     on_lost: OnLost,
     frame_bytes: int,
     receive_buffer_bytes: int | None = None,
+    tls: ssl.SSLContext | None = None,
 ) -> Channel:
-    """Open a connection over TCP; frames of more than `frame_bytes` end it. Raises OSError.
+    """Open a connection over TCP; frames of more than `frame_bytes` end it.
 
-    The system chooses the size of its receive buffer, unless it is given.
+    Raises OSError, also where TLS fails, and for a host or a port that cannot exist. The system chooses the size of its
+    receive buffer, unless it is given. `tls` checks the certificate for `host`.
     """
     loop = asyncio.get_running_loop()
-    transport, channel = await loop.create_connection(lambda: TcpChannel(on_frame, on_lost, frame_bytes), host, port)
+    try:
+        transport, channel = await loop.create_connection(
+            lambda: TcpChannel(on_frame, on_lost, frame_bytes),
+            host,
+            port,
+            ssl=tls,
+            server_hostname=host if tls is not None else None,
+        )
+    except OSError:  # a certificate that is not trusted is a ValueError, too
+        raise
+    except (ValueError, OverflowError) as error:  # another broker may advertise any text and any number
+        raise OSError(f"invalid address {host!r}:{port}: {error}") from error
     sock = transport.get_extra_info("socket")
     if receive_buffer_bytes is not None and sock is not None:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)

@@ -17,6 +17,7 @@ connections at one time (KIP-402) and for new ones (KIP-612); both apply.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 import ssl
 from collections.abc import Callable
@@ -28,6 +29,13 @@ from odradek.protocol.net import Connection, FrameHandler
 
 RECEIVE_BUFFER_BYTES: Final = 256 * 1024
 UNLIMITED: Final = 2147483647
+HANDSHAKE_TIMEOUT_S: Final = 60.0
+"""The limit of a whole handshake, where connections.max.idle.ms is longer; Kafka limits only its pauses."""
+HANDSHAKES_AT_ONCE: Final = 4
+"""Each takes the event loop about a millisecond."""
+SHUTDOWN_TIMEOUT_S: Final = 5.0
+ALERT_S: Final = 0.5
+"""How long the client has to read why its handshake failed."""
 
 
 class Limits:
@@ -170,18 +178,21 @@ class Listener:
         on_frame: FrameHandler,
         *,
         limits: Limits,
+        on_open: Callable[[Connection], None] | None = None,
         on_close: Callable[[Connection], None] | None = None,
         report: Callable[[str, str], None] | None = None,
         tls: ssl.SSLContext | None = None,
         connection_quotas: ConnectionQuotas | None = None,
     ) -> None:
-        """`on_close` is called for each connection that ends, `report(kind, text)` for each rejection with the reason.
+        """`on_open` is called for each connection before its first request and after its TLS handshake, `on_close` for
+        each that ends, `report(kind, text)` for each rejection with the reason.
 
         Listeners that share a `connection_quotas` share the limits on connections and memory.
         """
         self.name = name
         self.limits = limits
         self.on_frame = on_frame
+        self.on_open = on_open
         self.on_close = on_close
         self.protected = False
         """Whether the others make room here while the broker has its max.connections: the brokers' own listener,
@@ -189,14 +200,21 @@ class Listener:
         self.own = OwnLimits()
         self.report = report or (lambda kind, text: None)
         self.tls = tls
+        """The context of new connections; another one may take its place."""
+        self.failed_handshakes = 0
+        """TLS handshakes that have failed."""
         self.receive_view = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
         self.connections: set[Connection] = set()
         self.connection_quotas = connection_quotas or ConnectionQuotas()
         self.connection_quotas.listeners.append(self)
         self._acceptor = Acceptor(self._take, self._full, self._report_here)
+        if tls is not None:
+            self._acceptor.at_once = HANDSHAKES_AT_ONCE
         self._rate = Rate()
         self._backlog = 0
         self._arriving: set[asyncio.Task[None]] = set()
+        self._accepted: dict[Connection, socket.socket] = {}
+        """Those whose task has not begun."""
         self._sweep: asyncio.TimerHandle | None = None
 
     async def bind(
@@ -238,6 +256,10 @@ class Listener:
             self._sweep.cancel()
         for task in self._arriving:
             task.cancel()
+        for connection, taken in self._accepted.items():
+            taken.close()
+            self._abandon(connection)
+        self._accepted.clear()
         for connection in list(self.connections):
             connection.close()
         if self in self.connection_quotas.listeners:
@@ -277,24 +299,60 @@ class Listener:
             self.report("connection refused", f"{connection.name} refused: {refusal}")
             taken.close()
             return
+        self._accepted[connection] = taken
         task = asyncio.get_running_loop().create_task(self._open(connection, taken))
         self._arriving.add(task)
         task.add_done_callback(self._arriving.discard)
 
     async def _open(self, connection: Connection, taken: socket.socket) -> None:
         """Give the connection its transport; with TLS this takes the handshake."""
-        if self.tls is None:
-            connection.socket = taken
+        del self._accepted[connection]
+        if self.tls is not None:
+            await self._open_with_tls(connection, taken, self.tls)
+            return
+        connection.socket = taken
         try:
-            await asyncio.get_running_loop().connect_accepted_socket(lambda: connection, taken, ssl=self.tls)
-        except OSError as error:  # an SSLError is one, too
+            await asyncio.get_running_loop().connect_accepted_socket(lambda: connection, taken)
+        except OSError as error:
             self.report("connection refused", f"{connection.name} refused: {error}")
-            connection.close()
-            self.forget(connection)
+            self._abandon(connection)
         except asyncio.CancelledError:
-            connection.close()
-            self.forget(connection)
+            self._abandon(connection)
             raise
+
+    async def _open_with_tls(self, connection: Connection, taken: socket.socket, tls: ssl.SSLContext) -> None:
+        idle_s = self.limits.idle_s
+        try:
+            rest = taken.dup()  # the transport closes its own socket when the handshake fails
+        except OSError as error:
+            self.report("connection refused", f"{connection.name} refused: {error}")
+            taken.close()
+            self._abandon(connection)
+            return
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(
+                lambda: connection,
+                taken,
+                ssl=tls,
+                ssl_handshake_timeout=min(HANDSHAKE_TIMEOUT_S, idle_s) if idle_s > 0 else HANDSHAKE_TIMEOUT_S,
+                ssl_shutdown_timeout=SHUTDOWN_TIMEOUT_S,
+            )
+        except OSError as error:  # an SSLError is one, too
+            reason = str(error) or "the client closed the connection"
+            self.failed_handshakes += not isinstance(error, ConnectionError)  # a client that leaves has not failed
+            self.report("connection refused", f"{connection.name} refused: TLS handshake failed: {reason}")
+            if alert := getattr(error, "alert", b""):
+                await _send_alert(rest, alert)
+            self._abandon(connection)
+        except asyncio.CancelledError:
+            self._abandon(connection)
+            raise
+        finally:
+            rest.close()
+
+    def _abandon(self, connection: Connection) -> None:
+        connection.close()
+        self.forget(connection)
 
     def _admit(self, connection: Connection) -> str | None:
         """Count a new connection; returns None, or why it must be closed."""
@@ -357,3 +415,13 @@ class Listener:
                 self.report("idle connection", f"{connection.name} closed: {unfinished}, and nothing for {limit}")
             connection.close()
         self._sweep = loop.call_later(self.limits.idle_s / 4, self._close_idle)
+
+
+async def _send_alert(sock: socket.socket, alert: bytes) -> None:
+    """Send the reason why a handshake failed. If the socket closed at once, data that still arrives would reset the
+    connection, and the client might not read the alert.
+    """
+    with contextlib.suppress(OSError):
+        sock.send(alert)
+        sock.shutdown(socket.SHUT_WR)
+        await asyncio.sleep(ALERT_S)

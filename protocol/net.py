@@ -26,7 +26,7 @@ import errno
 import os
 import socket
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from odradek.protocol.framing import what_it_looks_like
 from odradek.protocol.in_flight import Exchange, InFlightRequests
@@ -34,6 +34,8 @@ from odradek.protocol.outbox import Outbox, Part
 from odradek.protocol.receive import NetworkReceive, read_size
 
 if TYPE_CHECKING:
+    import ssl
+
     from odradek.protocol.listening import Listener
 
 LARGE_REQUEST_BYTES: Final = 256 * 1024
@@ -108,8 +110,9 @@ class Connection(asyncio.BufferedProtocol):
         "last_active_s",
         "owed",
         "peer",
+        "session",
         "socket",
-        "state",
+        "tls",
     )
 
     def __init__(self, listener: Listener, address: str, port: int) -> None:
@@ -136,9 +139,12 @@ class Connection(asyncio.BufferedProtocol):
         self.peer = f"{address}:{port}"
         self.socket: socket.socket | None = None
         """The transport's own socket, to write to directly; None where everything goes through the transport."""
+        self.tls: ssl.SSLObject | None = None
+        """What the TLS handshake has agreed on, for `on_open` of the listener."""
         self.closed = False
         self.last_active_s = self._loop.time()
-        self.state: object = None  # state of the frame handler for this connection
+        self.session: Any = None
+        """The identity at the other end, for the frame handler; None before the authentication, and without one."""
 
     @property
     def listener_name(self) -> str:
@@ -168,12 +174,20 @@ class Connection(asyncio.BufferedProtocol):
         """Whether the connection holds memory for a request: an incomplete one, or a large one without its answer."""
         return self._incomplete is not None or self._heavy > 0
 
+    def take_frames(self, on_frame: FrameHandler, frame_bytes: int) -> None:
+        """Pass further requests to `on_frame`, and allow `frame_bytes` for each (before and after authentication)."""
+        self._on_frame = on_frame
+        self._most = frame_bytes
+
     # ---- life
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
         if self.closed:
             self._transport.abort()
+        elif self._listener.on_open is not None:
+            self.tls = transport.get_extra_info("ssl_object")
+            self._listener.on_open(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.closed = True
@@ -186,11 +200,14 @@ class Connection(asyncio.BufferedProtocol):
         self._listener.hold(-held)
         self._listener.forget(self)
 
-    def close(self) -> None:
-        """Close the connection now; pending answers are not sent."""
+    def close(self, *, flush: bool = False) -> None:
+        """Close the connection now; pending answers are not sent, with `flush` only those that the transport has."""
         self.closed = True
         if self._transport is not None:
-            self._transport.abort()
+            if flush:
+                self._transport.close()
+            else:
+                self._transport.abort()
 
     def refuse(self, kind: str, text: str) -> None:
         """Report the reason and close the connection: the peer sent something unreadable or forbidden."""
@@ -225,7 +242,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _cut(self, view: memoryview, end: int) -> None:
         """Pass every whole frame in view[:end] to the handler and keep the rest."""
-        position, most, on_frame, left = 0, self._most, self._on_frame, FRAMES_IN_A_TURN
+        position, left = 0, FRAMES_IN_A_TURN
         while end - position >= 4 and not self.closed:
             if self._paused or not left:
                 if not self._paused:  # it continues after the other connections had their turn
@@ -235,14 +252,14 @@ class Connection(asyncio.BufferedProtocol):
                 return
             left -= 1
             (size,) = read_size(view, position)
-            if not 0 <= size <= most:
+            if not 0 <= size <= self._most:  # a handler may have changed it, and itself
                 self._refuse_size(size)
                 return
             start = position + 4
             if start + size > end:
                 break
             position = start + size
-            on_frame(self, view[start:position])
+            self._on_frame(self, view[start:position])
         if position < end and not self.closed:
             if self._paused:
                 self._receive.keep_backlog(view[position:end])
@@ -272,7 +289,9 @@ class Connection(asyncio.BufferedProtocol):
 
     def _refuse_size(self, size: int) -> None:
         why = what_it_looks_like(size, tls=self._listener.tls is not None)
-        limit = f"0 and {self._most} (socket.request.max.bytes)"
+        authenticated = self._most == self._listener.limits.frame_bytes
+        name = "socket.request.max.bytes" if authenticated else "sasl.server.max.receive.size"
+        limit = f"0 and {self._most} ({name})"
         self.refuse("invalid frame", why or f"a request of {size} bytes is not within {limit}")
 
     # ---- backpressure

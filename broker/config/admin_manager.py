@@ -9,15 +9,16 @@ change, and so reads what it wrote. Log levels belong to one broker and are not 
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from enum import IntEnum
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from odradek.broker.config.broker_config import BrokerConfig
 from odradek.broker.config.changes import BROKERS, TOPICS, WrittenChange, change_config, read_config
 from odradek.broker.config.definitions import BROKER_PROPERTIES
-from odradek.broker.config.dynamic import DYNAMIC_ONLY, check_change, check_dynamic, secrets
+from odradek.broker.config.dynamic import DYNAMIC_ONLY, check_change, check_dynamic
 from odradek.broker.config.loggers import check_level, check_reset, set_level
+from odradek.broker.config.password_encoder import from_stored, to_stored
 from odradek.broker.config.policies import ALTER_CONFIG, AlterConfigRequest, load_policy
 from odradek.broker.config.topic_config import check_topic
 from odradek.broker.config.topic_definitions import TOPIC_PROPERTIES
@@ -57,6 +58,18 @@ Edit = Callable[[Properties], dict[str, str]]
 Check = Callable[[Properties], object]
 
 
+class Reconfigurable(Protocol):
+    """A part of the broker that rejects some changes of its configuration (Kafka: BrokerReconfigurable)."""
+
+    def validate(self, config: BrokerConfig, names: Iterable[str]) -> None:
+        """Raise ConfigError where the part cannot change to this configuration; `names` are its dynamic properties."""
+        ...
+
+    def reload_changed_files(self) -> None:
+        """Read files again that have changed under the name that is configured already."""
+        ...
+
+
 class ConfigWriter:
     """Changes the configurations of topics and brokers."""
 
@@ -66,6 +79,7 @@ class ConfigWriter:
         metadata_cache: MetadataCache,
         registry: Callable[[], Registry],
         apply: Callable[[WrittenChange], Awaitable[None]],
+        listeners: Reconfigurable,
     ) -> None:
         """`registry()` returns the current session; `apply` applies a written change on this broker.
 
@@ -75,35 +89,55 @@ class ConfigWriter:
         self._metadata_cache = metadata_cache
         self._registry = registry
         self._apply = apply
+        self._listeners = listeners
         self._judge = load_policy(config, ALTER_CONFIG)
 
     async def replace(
-        self, kind: int, name: str, wanted: Sequence[tuple[str, str | None]], *, validate_only: bool
+        self,
+        kind: int,
+        name: str,
+        wanted: Sequence[tuple[str, str | None]],
+        *,
+        validate_only: bool,
+        is_allowed: bool = True,
     ) -> None:
         """Replace all properties of a resource (AlterConfigs).
 
-        Raises KafkaError with INVALID_REQUEST, INVALID_CONFIG or UNKNOWN_TOPIC_OR_PARTITION, and RegistryError.
+        `is_allowed` is whether the client may alter it. As in Kafka, some errors of the request come before that one:
+        those of its form, and all that concern the properties of brokers.
+        Raises KafkaError with INVALID_REQUEST, INVALID_CONFIG, UNKNOWN_TOPIC_OR_PARTITION or the code of a resource
+        that the client may not alter, and RegistryError.
         """
         _check_form([each for each, _ in wanted], [each for each, value in wanted if value is None])
         properties = {each: value for each, value in wanted if value is not None}
-        await self._change(kind, name, lambda known: dict(properties), validate_only=validate_only)
+        await self._change(
+            kind, name, lambda known: dict(properties), validate_only=validate_only, is_allowed=is_allowed
+        )
 
-    async def alter(self, kind: int, name: str, changes: Sequence[AlterConfigOp], *, validate_only: bool) -> None:
+    async def alter(
+        self, kind: int, name: str, changes: Sequence[AlterConfigOp], *, validate_only: bool, is_allowed: bool = True
+    ) -> None:
         """Change single properties of a resource (IncrementalAlterConfigs, KIP-339). Raises as `replace` does."""
         _check_form(
             [each.name for each in changes],
             [each.name for each in changes if each.value is None and each.operation != Operation.DELETE],
         )
         if kind == LOGGER:
+            _require(is_allowed, kind)
             self._alter_loggers(name, changes, validate_only=validate_only)
             return
+        if kind == TOPIC:
+            _require(is_allowed, kind)
         if kind == TOPIC and name in (".", ".."):  # not a valid path; other names are unknown topics
             raise KafkaError(ErrorCode.INVALID_CONFIG, f"Invalid path for the topic {name!r}")
         rows = TOPIC_PROPERTIES if kind == TOPIC else {**BROKER_PROPERTIES, **DYNAMIC_ONLY}
-        await self._change(kind, name, lambda known: _edited(known, changes, rows), validate_only=validate_only)
+        await self._change(
+            kind, name, lambda known: _edited(known, changes, rows), validate_only=validate_only, is_allowed=is_allowed
+        )
 
-    async def _change(self, kind: int, name: str, edit: Edit, *, validate_only: bool) -> None:
+    async def _change(self, kind: int, name: str, edit: Edit, *, validate_only: bool, is_allowed: bool) -> None:
         if kind == TOPIC:
+            _require(is_allowed, kind)
             if name and name not in self._metadata_cache.topics:
                 edit({})  # errors of the changes themselves come first, as in Kafka
             entity, check = self._topic(name)
@@ -114,17 +148,17 @@ class ConfigWriter:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {kind}")
 
         def checked(known: Properties) -> dict[str, str]:
-            properties = edit(known)
+            properties = edit(from_stored(self._config, known) if kind == BROKER else known)
             check(properties)
             self._judge(AlterConfigRequest(kind, name, properties))
-            if not validate_only and kind == BROKER and (secret := secrets(properties)):
-                # Kafka encrypts them with password.encoder.secret, and returns this error without one.
-                raise KafkaError(ErrorCode.INVALID_CONFIG, f"secrets are not kept in the registry: {', '.join(secret)}")
-            return properties
+            return to_stored(self._config, properties) if kind == BROKER and not validate_only else properties
 
-        if validate_only:
+        if validate_only or not is_allowed:
             checked(await read_config(self._registry(), entity))
+            _require(is_allowed, kind)
             return
+        if kind == BROKER and name:
+            self._listeners.reload_changed_files()
         try:
             change = await change_config(self._registry(), entity, checked)
         except BadArgumentsError as error:
@@ -191,7 +225,7 @@ class ConfigWriter:
         entity, other = f"{BROKERS}/{broker_id}", f"{BROKERS}/{znodes.DEFAULT_ENTITY}"
         if not name:
             entity, other = other, entity
-        others = await read_config(self._registry(), other)
+        others = from_stored(self._config, await read_config(self._registry(), other))
         return entity, lambda properties: self._check_broker(properties, others, own=bool(name))
 
     def _check_broker(self, properties: Properties, others: Properties, *, own: bool) -> None:
@@ -200,8 +234,16 @@ class ConfigWriter:
             check_dynamic(properties, own=own)
             changed = self._config.with_dynamic(*((others, properties) if own else (properties, others)))
             check_change(self._config, changed)
+            self._listeners.validate(changed, properties)
         except ConfigError as error:
             raise KafkaError(ErrorCode.INVALID_REQUEST, error.message) from error
+
+
+def _require(is_allowed: bool, kind: int) -> None:
+    """Raises KafkaError with the code of a resource that the client may not alter."""
+    if not is_allowed:
+        code = ErrorCode.TOPIC_AUTHORIZATION_FAILED if kind == TOPIC else ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        raise KafkaError(code)
 
 
 def _check_form(names: list[str], without_value: list[str]) -> None:

@@ -38,6 +38,16 @@ from odradek.broker.registry.znodes import Endpoint
 Layer = tuple[Source, Mapping[str, str]]
 
 _PREFIX: Final = "listener.name."
+_OF_AUTHORIZERS: Final = frozenset({"super.users", "allow.everyone.if.no.acl.found"})
+"""Properties that Kafka's authorizers read; KafkaConfig does not define them."""
+_OF_TOKENS: Final = frozenset(
+    {
+        "org.apache.kafka.sasl.oauthbearer.allowed.urls",
+        "org.apache.kafka.sasl.oauthbearer.allowed.files",
+        "odradek.sasl.oauthbearer.allow.unsecured.tokens",
+    }
+)
+"""Properties of OAUTHBEARER; the first two are system properties in Kafka."""
 _DEFAULTS: Final = {name: row.default for name, row in BROKER_PROPERTIES.items()}
 _UNIT_MS: Final = {".hours": HOUR, ".minutes": MINUTE, ".ms": 1}
 
@@ -119,10 +129,20 @@ class BrokerConfig:
         """The value of property `name`, in the Python type that `types.Value` has for its Kafka type."""
         return self._values[name]
 
-    def of_listener(self, listener: str, name: str) -> Any:
-        """The value of property `name` for one listener: the one with its prefix, otherwise the broker's (KIP-103)."""
-        own = f"{_PREFIX}{listener.lower()}.{name}"
+    def of_listener(self, listener: str, name: str, mechanism: str | None = None) -> Any:
+        """The value of property `name` for one listener, and for one of its SASL mechanisms (KIP-103, KIP-226).
+
+        The most exact name that is set counts: `listener.name.LISTENER.MECHANISM.NAME`, `listener.name.LISTENER.NAME`,
+        `NAME`.
+        """
+        if mechanism is not None and (own := _prefixed(listener, name, mechanism)) in self._of_listeners:
+            return self._of_listeners[own]
+        own = _prefixed(listener, name)
         return self._of_listeners[own] if own in self._of_listeners else self._values[name]
+
+    def only_of_listener(self, listener: str, name: str, mechanism: str | None = None) -> Any:
+        """The value that is set with the prefix of the listener, and of the mechanism if one is given; else None."""
+        return self._of_listeners.get(_prefixed(listener, name, mechanism))
 
     def is_set(self, name: str) -> bool:
         """Whether the file, the command line or a dynamic layer contains the property."""
@@ -141,7 +161,7 @@ class BrokerConfig:
 
     @property
     def control_listener(self) -> str:
-        """The listener on which brokers receive control requests (KIP-291)."""
+        """The listener for requests of the controller and to it (KIP-291)."""
         named = self["control.plane.listener.name"]
         return self.inter_broker_listener if named is None else str(named).upper()
 
@@ -302,6 +322,11 @@ class BrokerConfig:
         return ConfigEntry(name, value, source, base.sensitive, True, base.type, None, synonyms)
 
 
+def _prefixed(listener: str, name: str, mechanism: str | None = None) -> str:
+    levels = (listener, name) if mechanism is None else (listener, mechanism.lower(), name)
+    return _PREFIX + ".".join((levels[0].lower(), *levels[1:]))
+
+
 def _with_both_ids(static: Mapping[str, str]) -> dict[str, str]:
     """`broker.id` and `node.id` are synonyms of each other (`KafkaConfig.populateSynonyms`)."""
     both = dict(static)
@@ -315,7 +340,7 @@ def _with_both_ids(static: Mapping[str, str]) -> dict[str, str]:
 def _is_known(name: str) -> bool:
     # Properties of a listener and of plug-ins have any name; Kafka reads them by these prefixes.
     prefixes = (_PREFIX, "config.providers", "rsm.config.", "rlmm.config.")
-    return name in BROKER_PROPERTIES or name.startswith(prefixes)
+    return name in BROKER_PROPERTIES or name in _OF_AUTHORIZERS | _OF_TOKENS or name.startswith(prefixes)
 
 
 def _nearest(name: str, cutoff: float) -> str | None:

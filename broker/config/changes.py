@@ -9,6 +9,7 @@ an expired session may have missed some that are deleted, so it reads everything
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple, Protocol
@@ -35,6 +36,8 @@ log = logging.getLogger(__name__)
 EXPIRE_AFTER_MS: Final = 15 * 60 * 1000
 TOPICS: Final = "topics"
 BROKERS: Final = "brokers"
+USERS: Final = "users"
+READS_AT_A_TIME: Final = 100
 NONE_SEEN: Final = -1
 
 Properties = Mapping[str, str]
@@ -61,14 +64,34 @@ class ConfigHandler(Protocol):
         ...
 
 
+class UserConfigHandler(Protocol):
+    """Applies the properties of users (Kafka: UserConfigHandler)."""
+
+    def update(self, user: str, properties: Properties) -> None:
+        """Apply all properties of a user; none for a user that is deleted."""
+        ...
+
+    def replace(self, users: Mapping[str, Properties]) -> None:
+        """Apply the properties of all users that exist."""
+        ...
+
+
 class ConfigChanges:
     """Applies configurations; its `listener` reads them, and the notifications of changes."""
 
-    def __init__(self, broker_id: int, handler: ConfigHandler, request_tasks: RequestTasks, clock: Clock) -> None:
+    def __init__(
+        self,
+        broker_id: int,
+        handler: ConfigHandler,
+        request_tasks: RequestTasks,
+        clock: Clock,
+        users: UserConfigHandler | None = None,
+    ) -> None:
         """There are no watches before the first session begins."""
         self._entities = frozenset({f"{BROKERS}/{broker_id}", f"{BROKERS}/{znodes.DEFAULT_ENTITY}"})
         self._broker_id = broker_id
         self._handler = handler
+        self._users = users
         self._clock = clock
         self._seen = NONE_SEEN
         self._created_ms: dict[str, int] = {}
@@ -103,6 +126,8 @@ class ConfigChanges:
             await self._read_broker(registry)
             if self._session is not None:  # notifications between two sessions may be deleted already
                 await self._read_topics(registry)
+                if self._users is not None:
+                    self._users.replace(await read_users(registry))
         await self._read_notifications(registry, watch)
         self._session = registry
 
@@ -143,6 +168,8 @@ class ConfigChanges:
             self._handler.topic(name, await read_config(registry, entity))
         elif entity in self._entities:
             await self._read_broker(registry)
+        elif kind == USERS and self._users is not None and "/" not in name and name != znodes.DEFAULT_ENTITY:
+            self._users.update(znodes.desanitize(name), await read_config(registry, entity))
 
     async def _read_broker(self, registry: Registry) -> None:
         default = await read_config(registry, f"{BROKERS}/{znodes.DEFAULT_ENTITY}")
@@ -164,6 +191,20 @@ async def read_config(registry: Registry, entity: str) -> dict[str, str]:
     Unreadable data is logged and counts as empty.
     """
     return (await _read(registry, entity))[0]
+
+
+async def read_users(registry: Registry) -> dict[str, Properties]:
+    """The properties of every user, without those for all other users. Raises RegistryError."""
+    try:
+        nodes, _ = await registry.children(znodes.config_path(USERS))
+    except NoNodeError:
+        return {}
+    waiting, found = [each for each in nodes if each != znodes.DEFAULT_ENTITY], dict[str, Properties]()
+    for first in range(0, len(waiting), READS_AT_A_TIME):
+        names = waiting[first : first + READS_AT_A_TIME]
+        configs = await asyncio.gather(*(read_config(registry, f"{USERS}/{name}") for name in names))
+        found.update(zip(map(znodes.desanitize, names), configs, strict=True))
+    return found
 
 
 async def change_config(

@@ -22,8 +22,8 @@ from odradek.broker.registry.interface import (
     NotEmptyError,
     Registry,
 )
-from odradek.broker.security.state import scram_credentials as scram
 from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.sasl import scram_credentials as scram
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")

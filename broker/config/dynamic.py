@@ -133,9 +133,16 @@ def secrets(properties: Mapping[str, str]) -> list[str]:
 
 
 def base_name(name: str) -> str:
-    """The property name without a listener's prefix, as in "listener.name.inside.ssl.keystore.type"."""
+    """The property name without the prefix of a listener, or of a SASL mechanism of a listener.
+
+    As in "listener.name.inside.ssl.keystore.type" and "listener.name.inside.scram-sha-256.sasl.jaas.config".
+    """
     found = _OF_ONE_LISTENER.fullmatch(name)
-    return name if found is None else found[1]
+    if found is None:
+        return name
+    base = found[1]
+    of_mechanism = base.partition(".")[2]
+    return of_mechanism if base not in BROKER_PROPERTIES and of_mechanism in BROKER_PROPERTIES else base
 
 
 def _is_per_broker(name: str) -> bool:

@@ -15,20 +15,21 @@ from odradek.broker.config.types import ConfigKey
 _LOOP: Final = "requests are served on one event loop"
 _KRAFT: Final = "it belongs to KRaft, and Odradek keeps its metadata as ZooKeeper mode does"
 _SHARE: Final = "share groups are in early access in Kafka 3.9, with KRaft only"
-_SASL: Final = "SASL is not implemented"
-_TLS: Final = "TLS is not implemented"
+_CLASS_NAME: Final = "it names a class of Java, and no class is loaded"
+_TOKEN_REFRESH: Final = "a token is replaced after 80 % of its life, when a connection needs it"
+_TLS: Final = "it names a part of Java; OpenSSL does that work"
 _QUOTAS: Final = "quotas are not enforced"
 _JVM: Final = "Odradek has no metrics reporters in Java"
 _TIERS: Final = "tiered storage is not implemented"
 _WAITING: Final = "a delayed operation is removed as soon as it is complete"
 
 _BY_NAME: Final[dict[str, str]] = {
-    "early.start.listeners": "all listeners open together, because there is no authorizer to wait for",
-    "connections.max.reauth.ms": _SASL,
-    "connection.failed.authentication.delay.ms": _SASL,
-    "principal.builder.class": "every connection is User:ANONYMOUS without TLS or SASL",
+    "early.start.listeners": "all listeners open together, when the authorizer has its ACLs",
+    "principal.builder.class": "it names a class of Java; principals are those of DefaultKafkaPrincipalBuilder",
     "security.providers": "it names classes of Java",
-    "authorizer.class.name": "authorizers are not implemented",
+    "sasl.client.callback.handler.class": _CLASS_NAME,
+    "sasl.login.class": _CLASS_NAME,
+    "sasl.login.callback.handler.class": _CLASS_NAME,
     "queued.max.requests": f"{_LOOP}, so that none waits for a thread; queued.max.request.bytes limits the memory",
     "num.network.threads": _LOOP,
     "num.io.threads": _LOOP,
@@ -53,7 +54,6 @@ _BY_NAME: Final[dict[str, str]] = {
     "auto.include.jmx.reporter": _JVM,
     "client.quota.callback.class": _QUOTAS,
     "telemetry.max.bytes": "clients push metrics to KRaft clusters only",
-    "zookeeper.set.acl": "ACLs in ZooKeeper are not implemented",
     "zookeeper.max.in.flight.requests": "one connection takes all requests in order",
     "zookeeper.clientCnxnSocket": "it names a class of ZooKeeper's client in Java",
     "process.roles": _KRAFT,
@@ -85,13 +85,13 @@ _BY_BEGINNING: Final[dict[str, str]] = {
     "metric.": _JVM,
     "metrics.": _JVM,
     "kafka.metrics.": _JVM,
-    "zookeeper.ssl.": "TLS to ZooKeeper is not implemented",
+    "zookeeper.ssl.": "revocation of certificates is not checked",
     "zookeeper.metadata.migration.": "Odradek cannot migrate to KRaft",
     "controller.quorum.": _KRAFT,
     "metadata.": _KRAFT,
-    "sasl.": _SASL,
-    "delegation.token.": _SASL,
-    "password.encoder.": "secrets are not kept in the registry",
+    "sasl.kerberos.": "the Kerberos library obtains tickets with the key table and replaces them",
+    "sasl.login.refresh.": _TOKEN_REFRESH,
+    "sasl.login.retry.": "a connection to another broker is tried again, and the token with it",
     "ssl.": _TLS,
     "remote.": _TIERS,
 }

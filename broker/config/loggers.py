@@ -1,8 +1,8 @@
 """Log levels at run time: resources of type BROKER_LOGGER (KIP-412; Kafka: Log4jController).
 
-The loggers are those of Python's logging below "odradek", by their names; "root" is "odradek" itself, from which all
-others inherit their level until they get their own. The levels have the names that Kafka's clients use; they last until
-the broker stops.
+The loggers are those of Python's logging below "odradek", by their names, and the audit log of the authorizer, which
+has Kafka's name; "root" is "odradek" itself, from which those below it inherit their level until they get their own.
+The levels have the names that Kafka's clients use; they last until the broker stops.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from odradek.protocol.errors import ErrorCode, KafkaError
 
 ROOT: Final = "root"
 TOP: Final = "odradek"
+AUDIT: Final = "kafka.authorizer.logger"
 LEVELS: Final = {
     "FATAL": logging.CRITICAL,
     "ERROR": logging.ERROR,
@@ -30,7 +31,7 @@ def describe_loggers() -> list[ConfigEntry]:
     # A name without a logger of its own, which is a parent of others, has a placeholder.
     found = {name: each for name, each in logging.root.manager.loggerDict.items() if isinstance(each, logging.Logger)}
     loggers = {ROOT: logging.getLogger(TOP)}
-    loggers.update({name: found[name] for name in sorted(found) if name.startswith(f"{TOP}.")})
+    loggers.update({name: found[name] for name in sorted(found) if _is_own(name)})
     return [
         ConfigEntry(
             name,
@@ -72,9 +73,13 @@ def _find(name: str) -> logging.Logger:
     if name == ROOT:
         return logging.getLogger(TOP)
     found = logging.root.manager.loggerDict.get(name)
-    if not name.startswith(f"{TOP}.") or not isinstance(found, logging.Logger):
+    if not _is_own(name) or not isinstance(found, logging.Logger):
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"Logger {name} does not exist!")
     return found
+
+
+def _is_own(name: str) -> bool:
+    return name == AUDIT or name.startswith(f"{TOP}.")
 
 
 def _shown(level: int) -> str:

@@ -1,9 +1,9 @@
 """Policies for new topics and changed configurations (KIP-108, KIP-133; Kafka: CreateTopicPolicy, AlterConfigPolicy).
 
-`create.topic.policy.class.name` and `alter.config.policy.class.name` contain a Python class by its dotted path,
-"package.module.Class". The broker creates one object of it at its start, calls its `configure`, if it has one, with the
-content of server.properties, and then `validate` before each change; a `PolicyViolationError` that it raises refuses
-the change with POLICY_VIOLATION and its message.
+`create.topic.policy.class.name` and `alter.config.policy.class.name` contain the name of an entry point of an installed
+Python package, in the group `odradek.policies` (`plugins`). The broker creates one object of its class at its start,
+calls its `configure`, if it has one, with the content of server.properties, and then `validate` before each change; a
+`PolicyViolationError` that it raises refuses the change with POLICY_VIOLATION and its message.
 
     class FewPartitions:
         def validate(self, topic: NewTopicRequest) -> None:
@@ -14,15 +14,16 @@ the change with POLICY_VIOLATION and its message.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from importlib import import_module
 from typing import Any, Final, NamedTuple
 
 from odradek.broker.config.broker_config import BrokerConfig
+from odradek.broker.config.plugins import load_plugin
 from odradek.broker.config.types import ConfigError
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 CREATE_TOPIC: Final = "create.topic.policy.class.name"
 ALTER_CONFIG: Final = "alter.config.policy.class.name"
+ENTRY_POINTS: Final = "odradek.policies"
 
 
 class PolicyViolationError(KafkaError):
@@ -53,17 +54,13 @@ class AlterConfigRequest(NamedTuple):
 def load_policy(config: BrokerConfig, name: str) -> Callable[[Any], object]:
     """The validation function of the policy that a property contains; without one, it accepts every request.
 
-    Raises ConfigError for a class that does not exist: a broker must not run without its configured policy.
+    Raises ConfigError for a policy that is not installed: a broker must not run without its configured policy.
     """
-    path = config[name]
-    if path is None:
+    selected = config[name]
+    if selected is None:
         return lambda request: None
-    module, _, class_name = path.rpartition(".")
-    try:
-        policy = getattr(import_module(module), class_name)()
-        if hasattr(policy, "configure"):
-            policy.configure(config.static)
-        judge: Callable[[Any], object] = policy.validate
-    except (ImportError, AttributeError, TypeError, ValueError) as error:
-        raise ConfigError(f"Invalid value {path} for configuration {name}: {error}; it names a Python class") from error
+    validate = getattr(load_plugin(ENTRY_POINTS, name, selected, config.static), "validate", None)
+    if validate is None:
+        raise ConfigError(f"Invalid value {selected} for configuration {name}: a policy needs a method validate")
+    judge: Callable[[Any], object] = validate
     return judge

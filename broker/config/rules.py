@@ -162,6 +162,18 @@ def _connections(config: BrokerConfig) -> None:
     )
 
 
+def _sasl(config: BrokerConfig) -> None:
+    listener = config.inter_broker_listener
+    protocols = {each.listener: each.security_protocol for each in config.listeners}
+    if protocols.get(listener, "").startswith("SASL_"):
+        mechanism = config["sasl.mechanism.inter.broker.protocol"]
+        _require(
+            mechanism in config.of_listener(listener, "sasl.enabled.mechanisms"),
+            "sasl.mechanism.inter.broker.protocol must be included in sasl.enabled.mechanisms when SASL is used for "
+            "inter-broker communication",
+        )
+
+
 def _bounded(config: BrokerConfig) -> None:
     """Each of these settings has a minimum and a maximum beside it, which limit the configurations of groups."""
     for pattern in _BOUNDED:
@@ -184,19 +196,14 @@ def _what_is_not_there(config: BrokerConfig) -> None:
     for name, (harmless, instead) in REFUSED.items():
         if config[name] not in harmless:
             raise ConfigError(f"Invalid value {show_value(config[name])} for configuration {name}: {instead}")
-    for endpoint in config.listeners:
-        if endpoint.security_protocol != "PLAINTEXT":
-            raise ConfigError(
-                f"Invalid value {config['listeners']} for configuration listeners: listener {endpoint.listener} has "
-                f"{endpoint.security_protocol}; only PLAINTEXT is supported, TLS and SASL are not implemented"
-            )
 
 
 REFUSED: Final[dict[str, tuple[tuple[object, ...], str]]] = {
     "process.roles": (((),), "Odradek keeps its metadata as ZooKeeper mode does; leave process.roles out"),
     "controller.listener.names": ((None, ""), "it must be empty when not running in KRaft mode"),
     "zookeeper.metadata.migration.enable": ((False,), "Odradek cannot migrate to KRaft; allowed: false"),
-    "authorizer.class.name": (("",), "authorizers are not implemented; leave it out to allow every request"),
+    "zookeeper.ssl.crl.enable": ((False,), "revocation lists are not consulted; allowed: false"),
+    "zookeeper.ssl.ocsp.enable": ((False,), "the revocation service is not consulted; allowed: false"),
     "remote.log.storage.system.enable": ((False,), "tiered storage is not implemented; allowed: false"),
 }
 """Properties that are dangerous to ignore -> their harmless values, and the message for others."""
@@ -209,6 +216,7 @@ _RULES: Final[tuple[Callable[[BrokerConfig], None], ...]] = (
     _addresses,
     _listeners,
     _connections,
+    _sasl,
     _bounded,
     _groups,
 )

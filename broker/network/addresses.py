@@ -3,34 +3,31 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 from odradek.broker.config.broker_config import BrokerConfig
-from odradek.broker.config.types import ConfigError
 from odradek.broker.metadata.cache import ListenerAddress
 from odradek.broker.metadata.features import REGISTERED
+from odradek.broker.metrics.authentication_metrics import AuthenticationMetrics
 from odradek.broker.metrics.refusals import RateLimitedReport
 from odradek.broker.registry import znodes
 from odradek.broker.runtime.timers import Clock
+from odradek.broker.security.channel_builder import ChannelBuilder, ssl_values
 from odradek.protocol.listening import ConnectionQuotas, Limits, Listener, OwnLimits
-from odradek.protocol.net import Connection
-
-OnFrame = Callable[[Connection, memoryview], None]
 
 
 class Addresses:
     """All listeners of a broker; they share limits on connections and memory, and each has its own limits as well."""
 
-    def __init__(self, config: BrokerConfig, listen: Callable[..., Listener], clock: Clock, on_frame: OnFrame) -> None:
-        """`on_frame` is called for each request. No address is bound before `bind`.
-
-        Raises ConfigError for a listener that is not supported.
-        """
-        for endpoint in config.listeners:
-            if endpoint.security_protocol != "PLAINTEXT":
-                raise ConfigError(
-                    f"listener {endpoint} uses {endpoint.security_protocol}, which is not supported; PLAINTEXT is"
-                )
+    def __init__(
+        self,
+        config: BrokerConfig,
+        listen: Callable[..., Listener],
+        clock: Clock,
+        build_channels: Callable[[BrokerConfig, znodes.Endpoint], ChannelBuilder],
+    ) -> None:
+        """`build_channels` returns the security of a listener. No address is bound before `bind`."""
         self._config = config
         self._listen = listen
         self._clock = clock
@@ -39,9 +36,10 @@ class Addresses:
         self._connection_quotas = ConnectionQuotas()
         self._listeners: dict[str, tuple[Listener, str, int]] = {}
         """By name, each with its configured host and its bound port."""
+        self._builders: dict[str, ChannelBuilder] = {}
         self.endpoints: tuple[ListenerAddress, ...] = ()
         """The advertised addresses."""
-        self._on_frame = on_frame
+        self._build_channels = build_channels
 
     @property
     def held_bytes(self) -> int:
@@ -52,16 +50,62 @@ class Addresses:
         """How many connections each listener has."""
         return {name: len(listener.connections) for name, (listener, _, _) in self._listeners.items()}
 
+    def authentications(self) -> dict[str, AuthenticationMetrics]:
+        """The authentications of each listener, with the TLS handshakes that failed."""
+        return {
+            name: replace(
+                builder.metrics,
+                failed_authentication=builder.metrics.failed_authentication
+                + self._listeners[name][0].failed_handshakes,
+            )
+            for name, builder in self._builders.items()
+        }
+
     async def bind(self) -> None:
-        """Bind the addresses. Raises OSError for an address in use, or not of this machine."""
+        """Bind the addresses.
+
+        Raises OSError for an address in use, or not of this machine, and ConfigError for a listener whose security
+        cannot be set up.
+        """
         for endpoint in self._config.listeners:
             await self._open(endpoint)
         self._advertise()
+
+    def channel_builder(self, listener: str) -> ChannelBuilder:
+        """The security of a bound listener."""
+        return self._builders[listener]
 
     async def serve(self) -> None:
         """Begin to accept connections."""
         for listener, _, _ in self._listeners.values():
             await listener.serve()
+
+    def validate(self, config: BrokerConfig, names: Iterable[str]) -> None:
+        """Raise ConfigError where a listener cannot have, or change to, the security settings of `config`.
+
+        The key stores of a listener are read if their properties are among `names`, or have other values than before.
+        """
+        for name, builder in self._builders.items():
+            prefix = f"listener.name.{name.lower()}.ssl."
+            if any(each.startswith(prefix) for each in names) or ssl_values(config, name) != ssl_values(
+                self._config, name
+            ):
+                builder.validate(config)
+        for endpoint in config.listeners:
+            if endpoint.listener not in self._builders:
+                self._build_channels(config, endpoint)
+
+    def update_security(self, config: BrokerConfig) -> None:
+        """Apply changed security settings to new connections."""
+        for name, builder in self._builders.items():
+            if builder.reconfigure(config):
+                self._listeners[name][0].tls = builder.server_tls
+
+    def reload_changed_files(self) -> None:
+        """Read key stores and trust stores again whose files have changed; the scheduler calls this periodically."""
+        for name, builder in self._builders.items():
+            if builder.reload_changed_files(self._config):
+                self._listeners[name][0].tls = builder.server_tls
 
     def update_limits(self, config: BrokerConfig) -> None:
         """Apply changed connection limits."""
@@ -73,13 +117,15 @@ class Addresses:
     async def reconfigure(self, config: BrokerConfig) -> bool:
         """Open and close listeners as configured. Returns whether the advertised addresses have changed.
 
-        Raises OSError when a new address cannot be bound; the other listeners are then as configured. A listener that
-        stays keeps its socket, even if its address in the configuration has changed (Kafka's DynamicListenerConfig).
+        Raises OSError when a new address cannot be bound, ConfigError when its security cannot be set up; the other
+        listeners are then as configured. A listener that stays keeps its socket, even if its address in the
+        configuration has changed (Kafka's DynamicListenerConfig).
         """
         self._config = config
         wanted = {each.listener: each for each in config.listeners}
         for name in [each for each in self._listeners if each not in wanted]:
             self._listeners.pop(name)[0].close()
+            self._builders.pop(name).close()
         for name, (listener, _, _) in self._listeners.items():
             listener.protected = self._is_protected(name)
         try:
@@ -93,14 +139,27 @@ class Addresses:
 
     async def _open(self, endpoint: znodes.Endpoint) -> Listener:
         config, name = self._config, endpoint.listener
+        builder = self._build_channels(config, endpoint)
+        await builder.start()
         listener = self._listen(
-            name, self._on_frame, limits=self._limits, report=self._report, connection_quotas=self._connection_quotas
+            name,
+            builder.on_frame,
+            on_open=builder.open,
+            tls=builder.server_tls,
+            limits=self._limits,
+            report=self._report,
+            connection_quotas=self._connection_quotas,
         )
         listener.protected = self._is_protected(name)
         listener.own = _own_limits(config, name)
         backlog = int(config["socket.listen.backlog.size"])
-        port = await listener.bind(endpoint.host or None, endpoint.port, backlog=backlog, **_buffers(config))
+        try:
+            port = await listener.bind(endpoint.host or None, endpoint.port, backlog=backlog, **_buffers(config))
+        except OSError:
+            builder.close()
+            raise
         self._listeners[name] = listener, endpoint.host, port
+        self._builders[name] = builder
         return listener
 
     def _is_protected(self, name: str) -> bool:
@@ -124,6 +183,8 @@ class Addresses:
         """Close every connection and all listeners."""
         for listener, _, _ in self._listeners.values():
             listener.close()
+        for builder in self._builders.values():
+            builder.close()
 
     def registration(self) -> znodes.BrokerRegistration:
         """The registration of this broker for the metadata store."""

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final, Protocol
 
 from odradek.broker.metrics.broker_metrics import ApiMetrics
+from odradek.broker.security.session import ANONYMOUS_SESSION, OWN_SESSION, Session
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode, ProtocolError
 from odradek.protocol.framing import read_request_header
@@ -92,9 +93,19 @@ class Call(Exchange):
         return "/" + self.connection.address
 
     @property
+    def session(self) -> Session:
+        """The authenticated identity of the client; without authentication, the anonymous user."""
+        return self.connection.session or ANONYMOUS_SESSION
+
+    @property
     def principal(self) -> str:
-        """The authenticated principal of the client; without authentication, always the anonymous user."""
-        return "User:ANONYMOUS"
+        """The principal of the session, as Kafka prints it: `User:alice`."""
+        return self.session.name
+
+    @property
+    def api_name(self) -> str:
+        """The name of the API, as Kafka's ApiKeys has it in its messages: `Produce`."""
+        return self._route.name
 
     @property
     def listener(self) -> str:
@@ -127,7 +138,8 @@ class LocalCall:
     __slots__ = ("_on_answer", "_on_lost", "client_id", "closed", "version")
 
     client_host = "/local"
-    principal = "User:ANONYMOUS"
+    session = OWN_SESSION
+    principal = OWN_SESSION.name
     listener = ""
 
     def __init__(

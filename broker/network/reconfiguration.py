@@ -1,8 +1,8 @@
 """Reconfiguration: notifies components of dynamic configuration changes (KIP-226; Kafka: BrokerReconfigurable).
 
 Most components read the configuration each time and need no notification. The components here keep state that depends
-on it: connection limits, listeners and their advertised addresses, fetchers, and the controller's setting for unclean
-elections.
+on it: connection limits, key stores, listeners and their advertised addresses, fetchers, and the controller's setting
+for unclean elections.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable, Sequence
 
 from odradek.broker.config.broker_config import BrokerConfig
+from odradek.broker.config.types import ConfigError
 from odradek.broker.metadata.broker_registration import Registration
 from odradek.broker.network.addresses import Addresses
 from odradek.broker.registry.interface import RegistryError
@@ -41,6 +42,7 @@ class Reconfiguration:
 
     def __call__(self) -> None:
         self._addresses.update_limits(self._config)
+        self._addresses.update_security(self._config)
         for each in self._notified:
             each()
         self._request_tasks.run(self._change_addresses())
@@ -52,6 +54,8 @@ class Reconfiguration:
                     await self._registration.change(self._addresses.registration())
             except OSError as error:
                 log.error("cannot open listener error=%s", error)
+            except ConfigError as error:
+                log.error("cannot open listener error=%s", error.message)
             except RegistryError as error:
                 log.warning(
                     "delaying registration of new addresses until the metadata store is connected error=%s", error

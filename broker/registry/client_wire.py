@@ -14,6 +14,7 @@ from enum import IntEnum
 from typing import Final, NamedTuple
 
 from odradek.broker.registry.interface import (
+    Acl,
     BadArgumentsError,
     Check,
     Create,
@@ -25,7 +26,8 @@ from odradek.broker.registry.interface import (
     Stat,
 )
 from odradek.broker.registry.jute import JuteError, JuteReader, JuteWriter
-from odradek.broker.registry.tree import CheckStep, CreateStep, DeleteStep, JournalTransaction, SetStep
+from odradek.broker.registry.transactions import put_acl, take_acl
+from odradek.broker.registry.tree import CheckStep, CreateStep, DeleteStep, JournalTransaction, SetAcl, SetStep
 
 MAX_PACKET_BYTES: Final = 0xFFFFF
 """ZooKeeper's jute.maxbuffer."""
@@ -40,7 +42,6 @@ _MULTI_HEADER: Final = struct.Struct(">ibi")  # kind, done, error
 
 _NOTIFICATION_XID: Final = -1
 _STATE_CONNECTED: Final = 3
-_OPEN: Final = [(31, "world", "anyone")]
 _EPHEMERAL, _SEQUENTIAL = 1, 2
 
 
@@ -65,6 +66,7 @@ class OpCode(IntEnum):
     CREATE_TTL = 21
     AUTH = 100
     SET_WATCHES = 101
+    SASL = 102
     SET_WATCHES_2 = 105
     CLOSE_SESSION = -11
     ERROR = -1
@@ -88,10 +90,16 @@ class UnimplementedError(RegistryError):
     code = -6
 
 
-class InvalidAclError(RegistryError):
-    """The access list is not the open one, which is the only one that the embedded tree has."""
+class AuthFailedError(RegistryError):
+    """The client authenticates with a scheme that the server does not have, or with a wrong password."""
 
-    code = -114
+    code = -115
+
+
+class AuthenticationRequiredError(RegistryError):
+    """The server closes the session: the client has not authenticated (SESSIONCLOSEDREQUIRESASLAUTH)."""
+
+    code = -124
 
 
 class ConnectRequest(NamedTuple):
@@ -162,13 +170,13 @@ def encode_event(event: Event) -> bytes:
 
 
 def decode_write(kind: int, source: JuteReader) -> Operation:
-    """One change, alone or within a transaction. Raises InvalidAclError, UnimplementedError and BadArgumentsError."""
+    """One change, alone or within a transaction. Raises UnimplementedError and BadArgumentsError."""
     match kind:
         case OpCode.CREATE | OpCode.CREATE_2:
             path, data = source.take_string(), source.take_buffer()
             acl, flags = take_acl(source), source.take_int()
-            check_acl(path, acl)
-            return Create(path, data, *_node_kind(path, flags))
+            ephemeral, sequential = _node_kind(path, flags)
+            return Create(path, data, ephemeral, sequential, acl)
         case OpCode.SET_DATA:
             return Set(source.take_string(), source.take_buffer(), source.take_int())
         case OpCode.DELETE:
@@ -211,15 +219,15 @@ def decode_set_watches(source: JuteReader, kind: int) -> SetWatches:
     return SetWatches(zxid, data, exists, children)
 
 
-def take_acl(source: JuteReader) -> list[tuple[int, str, str]]:
-    """An access list: permissions, scheme and name."""
-    return [(source.take_int(), source.take_string(), source.take_string()) for _ in range(source.take_count(12))]
+def decode_set_acl(source: JuteReader) -> SetAcl:
+    """A new access list for a node."""
+    return SetAcl(source.take_string(), take_acl(source), source.take_int())
 
 
-def check_acl(path: str, acl: list[tuple[int, str, str]]) -> None:
-    """Raise InvalidAclError for any access list but world:anyone with all permissions."""
-    if [*dict.fromkeys(acl)] != _OPEN:
-        raise InvalidAclError(path, f"the embedded metadata store supports only the access list {_OPEN}, not {acl}")
+def decode_auth(source: JuteReader) -> tuple[str, bytes]:
+    """The scheme and the credentials of an AuthPacket."""
+    source.take_int()
+    return source.take_string(), source.take_buffer() or b""
 
 
 def _node_kind(path: str, flags: int) -> tuple[bool, bool]:
@@ -265,14 +273,17 @@ def encode_children(names: Sequence[str]) -> bytes:
     return out.to_bytes()
 
 
-def encode_open_acl() -> bytes:
-    """The access list of every node; with a stat behind it GetACLResponse."""
+def encode_acl(acl: tuple[Acl, ...]) -> bytes:
+    """An access list; with a stat behind it GetACLResponse."""
     out = JuteWriter()
-    out.put_int(len(_OPEN))
-    for permissions, scheme, name in _OPEN:
-        out.put_int(permissions)
-        out.put_string(scheme)
-        out.put_string(name)
+    put_acl(out, acl)
+    return out.to_bytes()
+
+
+def encode_token(token: bytes | None) -> bytes:
+    """SetSASLResponse."""
+    out = JuteWriter()
+    out.put_buffer(token)
     return out.to_bytes()
 
 

@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum, IntEnum
-from typing import ClassVar, NamedTuple, Protocol, TypeAlias
+from typing import ClassVar, Final, NamedTuple, Protocol, TypeAlias
 
 ANY_VERSION = -1
 """The version argument that every version matches."""
@@ -53,6 +53,12 @@ class BadArgumentsError(RegistryError):
     """The path is malformed, the node is one that must not be changed, or the data is too large."""
 
     code = -8
+
+
+class NoAuthError(RegistryError):
+    """The access list of the node, or of its parent, does not permit the operation."""
+
+    code = -102
 
 
 class NoNodeError(RegistryError):
@@ -89,6 +95,25 @@ class SessionExpiredError(RegistryError):
     """The session has ended: it expired or was closed. Its ephemeral nodes are removed."""
 
     code = -112
+
+
+class InvalidAclError(RegistryError):
+    """The access list is empty, of an unknown scheme, or for the creator where the client has not authenticated."""
+
+    code = -114
+
+
+class Acl(NamedTuple):
+    """One entry of an access list: the permissions of an identity (ZooKeeper: ACL, Id)."""
+
+    permissions: int
+    """Bits: 1 read, 2 write, 4 create, 8 delete, 16 admin."""
+    scheme: str
+    name: str
+
+
+OPEN_ACL: Final = (Acl(31, "world", "anyone"),)
+"""Every client may do everything (ZooDefs.Ids.OPEN_ACL_UNSAFE)."""
 
 
 class Stat(NamedTuple):
@@ -152,12 +177,16 @@ class SessionState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """Create a node. A sequential one gets the parent's ten-digit counter at the end of its name."""
+    """Create a node. A sequential one gets the parent's ten-digit counter at the end of its name.
+
+    Without an access list, the node gets the one that the session gives to its path, by default the open one.
+    """
 
     path: str
     data: bytes | None = b""
     ephemeral: bool = False
     sequential: bool = False
+    acl: tuple[Acl, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

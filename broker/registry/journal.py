@@ -39,6 +39,8 @@ _SNAPSHOT = "snapshot."
 _LOCK = ".lock"
 _UNFINISHED = ".tmp"
 """The suffix of a file that the disk has not renamed into place yet."""
+OWNER_ONLY = 0o700
+"""The mode of the folder: SCRAM credentials of users are in its files."""
 
 
 class JournalFile(Protocol):
@@ -87,8 +89,8 @@ class JournalDisk(Protocol):
     def list(self, path: str) -> Sequence[Name]:
         """The entries of a directory."""
 
-    def make_directory(self, path: str) -> None:
-        """Create a directory and its parents where they are missing."""
+    def make_directory(self, path: str, mode: int = 0o777) -> None:
+        """Create a directory, with a mode, and its parents where they are missing."""
 
     def remove(self, path: str) -> None:
         """Remove a file."""
@@ -128,7 +130,7 @@ class Journal:
 
         Raises JournalInUseError, DamagedJournalError and OSError.
         """
-        self._disk.make_directory(self._folder)
+        self._disk.make_directory(self._folder, OWNER_ONLY)
         self._lock = self._disk.lock(f"{self._folder}/{_LOCK}")
         if self._lock is None:
             raise JournalInUseError(f"the metadata store in {self._folder} is in use by another process")

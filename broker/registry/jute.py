@@ -104,11 +104,16 @@ class JuteReader:
     def take_string(self) -> str:
         """A length and UTF-8; null counts as wrong."""
         at = self.position
-        data = self.take_buffer()
-        if data is None:
+        if self.take_int() == -1:
             raise JuteError(f"null in place of a string at {at}")
+        self.position = at
+        return self.take_text()
+
+    def take_text(self) -> str:
+        """A length and UTF-8; null counts as empty."""
+        at = self.position
         try:
-            return data.decode()
+            return (self.take_buffer() or b"").decode()
         except UnicodeDecodeError as error:
             raise JuteError(f"a string at {at} is not UTF-8") from error
 

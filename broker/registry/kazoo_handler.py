@@ -10,7 +10,7 @@ Two more rules of `Registry` depend on it. After `retire` no connection can be m
 would begin another session once one has expired, cannot. And no call blocks the loop: kazoo wakes its thread with a
 byte in a pipe for each request, and a few hundred requests at once would fill a real one (`Doorbell`).
 
-No other code of Odradek runs in kazoo's thread. TLS is not supported.
+No other code of Odradek runs in kazoo's thread. With TLS the handshake runs there, too.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import asyncio
 import os
 import select
 import socket
+import ssl
 import threading
 import time
 from collections import deque
@@ -28,6 +29,8 @@ from typing import Any, Final, Protocol
 from kazoo.handlers.threading import KazooTimeoutError
 
 _READ_BYTES: Final = 1 << 16
+_READABLE: Final = select.POLLIN
+_WRITABLE: Final = select.POLLOUT
 
 
 class Readable(Protocol):
@@ -116,7 +119,7 @@ class ReadAheadSocket:
         """Write some of `data` and return how many bytes. Raises OSError."""
         try:
             return self._socket.send(data)
-        except BlockingIOError:
+        except (BlockingIOError, ssl.SSLWantWriteError):
             self._wait_for_room(self._socket)
             return self._socket.send(data)
 
@@ -176,9 +179,13 @@ class LoopHandler:
     sleep_func = staticmethod(time.sleep)
     running = True
 
-    def __init__(self, connect_timeout_s: float) -> None:
-        """A server that has not accepted a connection after `connect_timeout_s` is skipped for the next one."""
+    def __init__(self, connect_timeout_s: float, tls: ssl.SSLContext | None = None) -> None:
+        """A server that has not accepted a connection after `connect_timeout_s` is skipped for the next one.
+
+        `tls` is the context of connections that are encrypted.
+        """
         self._connect_timeout_s = connect_timeout_s
+        self._tls = tls
         self._loop = asyncio.get_running_loop()
         self._loop_thread = threading.get_ident()
         self._inbox: deque[Callable[[], None]] = deque()
@@ -253,8 +260,8 @@ class LoopHandler:
         bell = Doorbell()
         return bell, bell
 
-    def create_connection(self, address: tuple[str, int], **_options: Any) -> ReadAheadSocket:
-        """Connect to a numeric address. Raises OSError."""
+    def create_connection(self, address: tuple[str, int], hostname: str = "", **_options: Any) -> ReadAheadSocket:
+        """Connect to a numeric address, that of `hostname`. Raises OSError, also where the TLS handshake fails."""
         if self._retired:
             raise ConnectionAbortedError("the session has ended")
         family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
@@ -267,11 +274,29 @@ class LoopHandler:
             failure = connection.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
             if failure:
                 raise OSError(failure, os.strerror(failure))
+            if self._tls is not None:
+                connection = self._shake_hands(self._tls, connection, hostname or address[0])
         except OSError as error:
             self.last_trouble = f"{address[0]}:{address[1]}: {error.strerror or error}"
             connection.close()
             raise
         return ReadAheadSocket(connection, self._wait_for_room)
+
+    def _shake_hands(self, tls: ssl.SSLContext, connection: socket.socket, host: str) -> ssl.SSLSocket:
+        encrypted = tls.wrap_socket(connection, server_hostname=host, do_handshake_on_connect=False)
+        try:
+            while True:
+                try:
+                    encrypted.do_handshake()
+                except ssl.SSLWantReadError:
+                    self._wait_for(encrypted, _READABLE)
+                except ssl.SSLWantWriteError:
+                    self._wait_for(encrypted, _WRITABLE)
+                else:
+                    return encrypted
+        except OSError:
+            encrypted.close()
+            raise
 
     def select(
         self, readers: Sequence[Readable], writers: Sequence[Any], _exceptional: Sequence[Any], timeout_s: float | None
@@ -288,7 +313,10 @@ class LoopHandler:
         return [reader for reader in readers if reader.pending() or reader.fileno() in ready], [], []
 
     def _wait_for_room(self, connection: socket.socket) -> None:
-        if not self._poll({connection.fileno(): select.POLLOUT}, self._connect_timeout_s):
+        self._wait_for(connection, _WRITABLE)
+
+    def _wait_for(self, connection: socket.socket, event: int) -> None:
+        if not self._poll({connection.fileno(): event}, self._connect_timeout_s):
             raise TimeoutError(f"no answer in {self._connect_timeout_s:g} s")
 
     def _poll(self, files: dict[int, int], timeout_s: float | None) -> set[int]:

@@ -8,19 +8,30 @@ watches that a client sets again (DataTree.setWatches) fire at once where their 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 from odradek.broker.registry import client_wire as wire
+from odradek.broker.registry.acls import Identities, Permission, check_permission, hide_digests
 from odradek.broker.registry.client_wire import OpCode
 from odradek.broker.registry.embedded import EmbeddedEnsemble
 from odradek.broker.registry.interface import (
-    ANY_VERSION,
-    BadVersionError,
     Event,
     EventKind,
+    NoAuthError,
     NoNodeError,
     RegistryError,
+    Stat,
 )
 from odradek.broker.registry.jute import JuteReader
+from odradek.broker.registry.tree import CommittedTransaction, Tree
+
+
+class Requester(NamedTuple):
+    """The client of a request: its session, its identities, and the receiver of the watches that it sets."""
+
+    session_id: int
+    identities: Identities
+    watcher: Callable[[Event], None]
 
 
 class RequestProcessor:
@@ -35,8 +46,8 @@ class RequestProcessor:
     def __init__(self, ensemble: EmbeddedEnsemble) -> None:
         self._ensemble = ensemble
 
-    def process(self, kind: int, session_id: int, source: JuteReader, watcher: Callable[[Event], None]) -> bytes:
-        """`watcher` receives the watches that the request sets. Raises UnimplementedError for an unknown kind."""
+    def process(self, kind: int, requester: Requester, source: JuteReader) -> bytes:
+        """Raises UnimplementedError for an unknown kind."""
         match kind:
             case (
                 OpCode.CREATE
@@ -46,23 +57,24 @@ class RequestProcessor:
                 | OpCode.CREATE_CONTAINER
                 | OpCode.CREATE_TTL
             ):
-                return self._write(kind, session_id, source)
+                return self._write(kind, requester, source)
             case OpCode.MULTI:
-                return self._transaction(session_id, source)
+                return self._transaction(requester, source)
             case OpCode.EXISTS | OpCode.GET_DATA | OpCode.GET_CHILDREN | OpCode.GET_CHILDREN_2:
-                return self._read(kind, source.take_string(), session_id, watcher if source.take_bool() else None)
-            case OpCode.GET_ACL | OpCode.SET_ACL:
-                return self._access_list(kind, source)
+                return self._read(kind, source.take_string(), requester, is_watch=source.take_bool())
+            case OpCode.GET_ACL:
+                return self._get_acl(source.take_string(), requester.identities)
+            case OpCode.SET_ACL:
+                return self._set_acl(requester, source)
             case OpCode.SYNC:
                 return wire.encode_path(source.take_string())
             case _:
                 raise wire.UnimplementedError("", f"a request of kind {kind}")
 
-    def set_watches(
-        self, kind: int, session_id: int, source: JuteReader, watcher: Callable[[Event], None]
-    ) -> list[Event]:
+    def set_watches(self, kind: int, requester: Requester, source: JuteReader) -> list[Event]:
         """Set the watches that a client brings along; returns those that fired while it was disconnected."""
         tree, watches = self._ensemble.tree_and_watches()
+        session_id, _, watcher = requester
         brought = wire.decode_set_watches(source, kind)
         missed: list[Event] = []
         for path in brought.data:
@@ -88,19 +100,23 @@ class RequestProcessor:
                 watches.watch_children(path, session_id, watcher)
         return missed
 
-    def _write(self, kind: int, session_id: int, source: JuteReader) -> bytes:
+    def _write(self, kind: int, requester: Requester, source: JuteReader) -> bytes:
         operation = wire.decode_write(kind, source)
-        committed = self._ensemble.commit(lambda tree, now_ms: tree.submit(session_id, [operation], now_ms))
+        committed = self._ensemble.commit(
+            lambda tree, now_ms: tree.submit(requester.session_id, [operation], now_ms, identities=requester.identities)
+        )
         (body,) = wire.encode_each([kind], committed.transaction, committed.results)
         return body
 
-    def _transaction(self, session_id: int, source: JuteReader) -> bytes:
+    def _transaction(self, requester: Requester, source: JuteReader) -> bytes:
         kinds, operations, refused = wire.decode_multi(source)
         try:
             if refused is not None:
                 raise refused
             committed = self._ensemble.commit(
-                lambda tree, now_ms: tree.submit(session_id, operations, now_ms, multi=True)
+                lambda tree, now_ms: tree.submit(
+                    requester.session_id, operations, now_ms, multi=True, identities=requester.identities
+                )
             )
         except RegistryError as error:
             if error.index is None:
@@ -108,35 +124,43 @@ class RequestProcessor:
             return wire.encode_failure(len(kinds), error.index, error.code)
         return wire.encode_results(kinds, committed.transaction, committed.results)
 
-    def _read(self, kind: int, path: str, session_id: int, watcher: Callable[[Event], None] | None) -> bytes:
+    def _read(self, kind: int, path: str, requester: Requester, *, is_watch: bool) -> bytes:
         tree, watches = self._ensemble.tree_and_watches()
+        session_id, identities, watcher = requester
         if kind == OpCode.EXISTS:
             stat = tree.exists(path)
-            if watcher is not None:
+            if is_watch:
                 watches.watch_data(path, session_id, watcher)
             if stat is None:
                 raise NoNodeError(path)
             return wire.encode_stat(stat)
+        check_permission(path, tree.acl(path), Permission.READ, identities)
         if kind == OpCode.GET_DATA:
             data, stat = tree.get(path)
-            if watcher is not None:
+            if is_watch:
                 watches.watch_data(path, session_id, watcher)
             return wire.encode_data(data, stat)
         names, stat = tree.children(path)
-        if watcher is not None:
+        if is_watch:
             watches.watch_children(path, session_id, watcher)
         return wire.encode_children(names) + (wire.encode_stat(stat) if kind == OpCode.GET_CHILDREN_2 else b"")
 
-    def _access_list(self, kind: int, source: JuteReader) -> bytes:
-        # Every node is open to all, so the open access list is accepted, and nothing is written or counted.
+    def _get_acl(self, path: str, identities: Identities) -> bytes:
         tree, _ = self._ensemble.tree_and_watches()
-        path = source.take_string()
-        if kind == OpCode.GET_ACL:
-            _, stat = tree.get(path)
-            return wire.encode_open_acl() + wire.encode_stat(stat)
-        wire.check_acl(path, wire.take_acl(source))
-        version = source.take_int()
-        _, stat = tree.get(path)
-        if version not in (ANY_VERSION, stat.aversion):
-            raise BadVersionError(path, f"expected access list version {version}, found {stat.aversion}")
+        acl, (_, stat) = tree.acl(path), tree.get(path)
+        check_permission(path, acl, Permission.READ | Permission.ADMIN, identities)
+        try:
+            check_permission(path, acl, Permission.ADMIN, identities)
+        except NoAuthError:
+            acl = hide_digests(acl)
+        return wire.encode_acl(acl) + wire.encode_stat(stat)
+
+    def _set_acl(self, requester: Requester, source: JuteReader) -> bytes:
+        operation = wire.decode_set_acl(source)
+
+        def write(tree: Tree, now_ms: int) -> CommittedTransaction:
+            return tree.submit(requester.session_id, [operation], now_ms, identities=requester.identities)
+
+        (stat,) = self._ensemble.commit(write).results
+        assert isinstance(stat, Stat)
         return wire.encode_stat(stat)

@@ -2,9 +2,9 @@
 need no Java.
 
 To its clients it is a standalone ZooKeeper 3.8: kazoo, Kafka's brokers and its ZooKeeper shell. It is for one machine;
-a production cluster runs Apache ZooKeeper. It supports what Kafka uses: nodes, ephemeral and sequential ones, watches
-that fire once, transactions, sessions. Access lists other than the open one, containers, nodes that time out and
-persistent watches are rejected with ZooKeeper's error codes.
+a production cluster runs Apache ZooKeeper. It supports what Kafka uses: nodes, ephemeral and sequential ones, access
+lists, watches that fire once, transactions, sessions. Containers, nodes that time out and persistent watches are
+rejected with ZooKeeper's error codes. With users it serves only clients that authenticate (`server_authentication`).
 
 A request changes or reads the tree when it arrives. Its response, and the watches that it fires, are sent when the
 journal has all that they show, in one queue for all clients (`EmbeddedEnsemble.when_settled`). So each client receives
@@ -26,7 +26,7 @@ import contextlib
 import functools
 import logging
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple, cast
 
 from odradek.broker.registry import client_wire as wire
@@ -34,7 +34,8 @@ from odradek.broker.registry.client_wire import OpCode
 from odradek.broker.registry.embedded import EmbeddedEnsemble
 from odradek.broker.registry.interface import ConnectionLossError, Event, RegistryError
 from odradek.broker.registry.jute import JuteError, JuteReader
-from odradek.broker.registry.request_processor import RequestProcessor
+from odradek.broker.registry.request_processor import Requester, RequestProcessor
+from odradek.broker.registry.server_authentication import ClientAuthentication
 from odradek.broker.registry.server_sessions import SessionTracker
 
 DEFAULT_TICK_MS = 2_000
@@ -52,6 +53,8 @@ _GREETING_TIMEOUT_MS: Final = 10_000
 _CLOSE_GRACE_S: Final = 1.0
 """How long clients have to read the last responses when the server closes."""
 _WORDS: Final = (b"ruok", b"srvr")
+_ENDING_ERRORS: Final = (wire.AuthFailedError.code, wire.AuthenticationRequiredError.code)
+"""The connection ends with a response that has one of these."""
 
 _log = logging.getLogger(__name__)
 
@@ -74,6 +77,7 @@ class Service(NamedTuple):
     sessions: SessionTracker
     processor: RequestProcessor
     statistics: Statistics
+    users: Mapping[str, str]
 
 
 class ServerConnection(asyncio.Protocol):
@@ -82,16 +86,19 @@ class ServerConnection(asyncio.Protocol):
     def __init__(
         self, service: Service, on_made: Callable[[ServerConnection], None], on_lost: Callable[[ServerConnection], None]
     ) -> None:
-        self._ensemble, self._sessions, self._processor, self._statistics = service
+        self._ensemble, self._sessions, self._processor, self._statistics, self._users = service
         self._on_made = on_made
         self._on_lost = on_lost
         self._transport: asyncio.Transport | None = None
         self._buffer = bytearray()
         self._session_id = 0
+        self._authentication = ClientAuthentication(self._users, "")
+        self._requester = Requester(0, (), self._send_event)
         self._waiting_bytes = 0
         self._bytes_at_once = 0
         self._is_full = False
         self._is_paused = False
+        self._is_refused = False
         self._is_over = False
 
     @property
@@ -115,6 +122,8 @@ class ServerConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
+        peer = transport.get_extra_info("peername")
+        self._authentication = ClientAuthentication(self._users, peer[0] if peer else "")
         self._on_made(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -161,7 +170,7 @@ class ServerConnection(asyncio.Protocol):
         Raises JuteError for an invalid size.
         """
         body = position + wire.LENGTH.size
-        if self._is_over or self._is_paused or len(self._buffer) < body:
+        if self._is_over or self._is_refused or self._is_paused or len(self._buffer) < body:
             return None
         if not self.is_greeted and bytes(self._buffer[position:body]) in _WORDS:
             self._send_four_letter_response(bytes(self._buffer[position:body]))
@@ -188,6 +197,7 @@ class ServerConnection(asyncio.Protocol):
             self._ensemble.when_settled(self.close)
             return
         self._session_id = granted.session_id
+        self._requester = Requester(self._session_id, self._authentication.identities, self._send_event)
         self._send(wire.encode_connected(granted))
 
     def _request(self, packet: bytes) -> None:
@@ -203,22 +213,38 @@ class ServerConnection(asyncio.Protocol):
             raise
         except RegistryError as refusal:
             error = refusal.code
-        self._send(wire.encode_reply(xid, self._ensemble.committed_zxid, error, body))
-        if kind == OpCode.CLOSE_SESSION:
+        is_about_client = kind in (OpCode.AUTH, OpCode.SASL) or error in _ENDING_ERRORS
+        self._send(wire.encode_reply(xid, 0 if is_about_client else self._ensemble.committed_zxid, error, body))
+        if error in _ENDING_ERRORS:
+            self._is_refused = True
+            _log.info("rejected unauthenticated client session=%#x error=%d", self._session_id, error)
+        if kind == OpCode.CLOSE_SESSION or self._is_refused:
             self._ensemble.when_settled(self.close)
 
     def _do(self, kind: int, source: JuteReader) -> bytes:
+        if kind in (OpCode.AUTH, OpCode.SASL):
+            return self._authenticate(kind, source)
+        self._authentication.require()
         match kind:
-            case OpCode.PING | OpCode.AUTH:
-                pass  # nodes are open to all, so the client's identity does not matter
+            case OpCode.PING:
+                pass
             case OpCode.CLOSE_SESSION:
                 self._sessions.close(self._session_id)
             case OpCode.SET_WATCHES | OpCode.SET_WATCHES_2:
-                for event in self._processor.set_watches(kind, self._session_id, source, self._send_event):
+                for event in self._processor.set_watches(kind, self._requester, source):
                     self._send(wire.encode_event(event))
             case _:
-                return self._processor.process(kind, self._session_id, source, self._send_event)
+                return self._processor.process(kind, self._requester, source)
         return b""
+
+    def _authenticate(self, kind: int, source: JuteReader) -> bytes:
+        body = b""
+        if kind == OpCode.AUTH:
+            self._authentication.authenticate(*wire.decode_auth(source))
+        else:
+            body = wire.encode_token(self._authentication.evaluate(source.take_buffer() or b""))
+        self._requester = self._requester._replace(identities=self._authentication.identities)
+        return body
 
     # Output
 
@@ -285,6 +311,7 @@ class RegistryServer:
         "_service",
         "_tick",
         "_tick_ms",
+        "_users",
     )
 
     def __init__(
@@ -293,8 +320,12 @@ class RegistryServer:
         *,
         tick_ms: int = DEFAULT_TICK_MS,
         monotonic_ms: Callable[[], float] | None = None,
+        users: Mapping[str, str] | None = None,
     ) -> None:
-        """`monotonic_ms` is the clock of the sessions, by default the loop's."""
+        """`monotonic_ms` is the clock of the sessions, by default the loop's. With `users`, names and passwords, only
+        they are served.
+        """
+        self._users = dict(users or {})
         self._ensemble = ensemble
         self._tick_ms = tick_ms
         self._monotonic_ms = monotonic_ms or _loop_ms
@@ -309,7 +340,8 @@ class RegistryServer:
         """Listen; returns the port, a free one if `port` is 0. Raises OSError."""
         loop = asyncio.get_running_loop()
         sessions = SessionTracker(self._ensemble, self._tick_ms, self._monotonic_ms)
-        service = self._service = Service(self._ensemble, sessions, RequestProcessor(self._ensemble), Statistics())
+        processor = RequestProcessor(self._ensemble)
+        service = self._service = Service(self._ensemble, sessions, processor, Statistics(), self._users)
         try:
             self._listener = await loop.create_server(
                 lambda: ServerConnection(service, self._enter, self._leave), host, port

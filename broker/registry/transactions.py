@@ -4,8 +4,8 @@ A record of the log is an Adler-32, a length, the transaction and the letter B; 
 and nodes between a header and a seal (ZooKeeper: FileTxnLog, FileSnap, SerializeUtils). So the folder of an embedded
 metadata store is a ZooKeeper data directory, on which Apache ZooKeeper can be started when one broker is too small.
 
-Content of ZooKeeper that this tree does not support (access lists, containers, nodes that time out, reconfiguration) is
-rejected with JuteError, never dropped.
+Content of ZooKeeper that this tree does not support (containers, nodes that time out, reconfiguration) is rejected with
+JuteError, never dropped.
 """
 
 from __future__ import annotations
@@ -15,10 +15,9 @@ import zlib
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from odradek.broker.registry.interface import RegistryError
+from odradek.broker.registry.interface import OPEN_ACL, Acl, RegistryError
 from odradek.broker.registry.jute import JuteError, JuteReader, JuteWriter
 from odradek.broker.registry.tree import (
-    SYSTEM_PATHS,
     CheckStep,
     CloseSessionStep,
     CreateStep,
@@ -26,6 +25,7 @@ from odradek.broker.registry.tree import (
     JournalTransaction,
     Node,
     OpenSessionStep,
+    SetAclStep,
     SetStep,
     Step,
     Tree,
@@ -40,12 +40,10 @@ _STAT: Final = struct.Struct(">qqqqiiiqq")
 _RECORD_END: Final = b"B"
 _MAX_RECORD_BYTES: Final = 64 * 1024 * 1024
 
-_CREATE, _DELETE, _SET, _CHECK, _MULTI, _CREATE2 = 1, 2, 5, 13, 14, 15
+_CREATE, _DELETE, _SET, _SET_ACL, _CHECK, _MULTI, _CREATE2 = 1, 2, 5, 7, 13, 14, 15
 _OPEN_SESSION, _CLOSE_SESSION, _ERROR = -10, -11, -1
 
 _OPEN_ACL_ID: Final = -1
-_ALL_PERMISSIONS: Final = 31
-_WORLD: Final = (_ALL_PERMISSIONS, "world", "anyone")
 
 
 class JournalRecord(NamedTuple):
@@ -108,18 +106,22 @@ def _encode_body(transaction: JournalTransaction) -> tuple[int, bytes]:
 def _encode_step(step: Step) -> tuple[int, bytes]:
     out = JuteWriter()
     match step:
-        case CreateStep(path, data, ephemeral, parent_creations):
+        case CreateStep(path, data, ephemeral, parent_creations, acl):
             kind = _CREATE
             out.put_string(path)
             out.put_buffer(data)
-            out.put_int(1)
-            _put_world(out)
+            put_acl(out, acl)
             out.put_bool(ephemeral)
             out.put_int(parent_creations)
         case SetStep(path, data, version):
             kind = _SET
             out.put_string(path)
             out.put_buffer(data)
+            out.put_int(version)
+        case SetAclStep(path, acl, version):
+            kind = _SET_ACL
+            out.put_string(path)
+            put_acl(out, acl)
             out.put_int(version)
         case DeleteStep(path):
             kind = _DELETE
@@ -167,10 +169,12 @@ def _decode_multi(source: JuteReader) -> list[Step] | None:
 def _decode_step(kind: int, source: JuteReader) -> Step:
     if kind in (_CREATE, _CREATE2):
         path, data = source.take_string(), source.take_buffer()
-        _take_world(source, path)
-        return CreateStep(path, data, source.take_bool(), source.take_int())
+        acl = take_acl(source)
+        return CreateStep(path, data, source.take_bool(), source.take_int(), acl)
     if kind == _SET:
         return SetStep(source.take_string(), source.take_buffer(), source.take_int())
+    if kind == _SET_ACL:
+        return SetAclStep(source.take_string(), take_acl(source), source.take_int())
     if kind == _DELETE:
         return DeleteStep(source.take_string())
     if kind == _CHECK:
@@ -182,20 +186,19 @@ def _decode_step(kind: int, source: JuteReader) -> Step:
     raise JuteError(f"a transaction of kind {kind}, which the embedded metadata store does not support")
 
 
-def _put_world(out: JuteWriter) -> None:
-    permissions, scheme, name = _WORLD
-    out.put_int(permissions)
-    out.put_string(scheme)
-    out.put_string(name)
+def put_acl(out: JuteWriter, acl: tuple[Acl, ...]) -> None:
+    """Append an access list."""
+    out.put_int(len(acl))
+    for permissions, scheme, name in acl:
+        out.put_int(permissions)
+        out.put_string(scheme)
+        out.put_string(name)
 
 
-def _take_acl(source: JuteReader) -> list[tuple[int, str, str]]:
-    return [(source.take_int(), source.take_string(), source.take_string()) for _ in range(source.take_count(12))]
-
-
-def _take_world(source: JuteReader, path: str) -> None:
-    if _take_acl(source) != [_WORLD]:
-        raise JuteError(f"{path} has an access list; the embedded metadata store supports none")
+def take_acl(source: JuteReader) -> tuple[Acl, ...]:
+    """Take an access list. Raises JuteError."""
+    acl = tuple(Acl(source.take_int(), source.take_text(), source.take_text()) for _ in range(source.take_count(12)))
+    return OPEN_ACL if acl == OPEN_ACL else acl  # most nodes have it, and share one object
 
 
 def encode_snapshot(tree: Tree) -> bytes:
@@ -205,11 +208,16 @@ def encode_snapshot(tree: Tree) -> bytes:
     for session_id, timeout_ms in tree.sessions.items():
         out.put_long(session_id)
         out.put_int(timeout_ms)
-    out.put_int(0)  # access lists: the open one is identified by its number and not listed
+    numbers = _number_acls(tree)  # the open one has a number, too, and is not listed
+    out.put_int(len(numbers) - 1)
+    for acl, number in numbers.items():
+        if number != _OPEN_ACL_ID:
+            out.put_long(number)
+            put_acl(out, acl)
     for path, node in tree.nodes():
         out.put_string("" if path == "/" else path)
         out.put_buffer(node.data)
-        out.put_long(_OPEN_ACL_ID)
+        out.put_long(numbers[node.acl])
         out.put_struct(
             _STAT,
             node.czxid,
@@ -218,7 +226,7 @@ def encode_snapshot(tree: Tree) -> bytes:
             node.mtime_ms,
             node.version,
             node.creations,
-            0,
+            node.aversion,
             node.ephemeral_owner,
             node.pzxid,
         )
@@ -230,6 +238,13 @@ def encode_snapshot(tree: Tree) -> bytes:
     return content + seal.to_bytes()
 
 
+def _number_acls(tree: Tree) -> dict[tuple[Acl, ...], int]:
+    numbers: dict[tuple[Acl, ...], int] = {OPEN_ACL: _OPEN_ACL_ID}
+    for _, node in tree.nodes():
+        numbers.setdefault(node.acl, len(numbers))
+    return numbers
+
+
 def decode_snapshot(buffer: bytes, zxid: int) -> Tree:
     """The tree that a snapshot taken at `zxid` holds. Raises JuteError if it is not whole."""
     source = JuteReader(buffer)
@@ -237,8 +252,8 @@ def decode_snapshot(buffer: bytes, zxid: int) -> Tree:
     if magic != SNAPSHOT_HEADER[:8]:
         raise JuteError(f"not a snapshot: it begins with {magic.hex()}")
     sessions = {source.take_long(): source.take_int() for _ in range(source.take_count(12))}
-    access_lists = {source.take_long(): _take_acl(source) for _ in range(source.take_count(12))}
-    access_lists[_OPEN_ACL_ID] = [_WORLD]
+    access_lists = {source.take_long(): take_acl(source) for _ in range(source.take_count(12))}
+    access_lists[_OPEN_ACL_ID] = OPEN_ACL
     nodes = list(_decode_nodes(source, access_lists))
     checksum = zlib.adler32(buffer[: source.position])
     if source.take_long() != checksum or source.take_string() != "/":
@@ -249,13 +264,27 @@ def decode_snapshot(buffer: bytes, zxid: int) -> Tree:
         raise JuteError(f"the snapshot has a node without a valid parent: {error}") from error
 
 
-def _decode_nodes(
-    source: JuteReader, access_lists: dict[int, list[tuple[int, str, str]]]
-) -> Iterator[tuple[str, Node]]:
+def _decode_nodes(source: JuteReader, access_lists: dict[int, tuple[Acl, ...]]) -> Iterator[tuple[str, Node]]:
     while (path := source.take_string()) != "/":
         path = path or "/"
         data, acl_id = source.take_buffer(), source.take_long()
-        if access_lists.get(acl_id) != [_WORLD] and path not in SYSTEM_PATHS:
-            raise JuteError(f"{path} has an access list; the embedded metadata store supports none")
-        czxid, mzxid, ctime_ms, mtime_ms, version, creations, _, owner, pzxid = source.take_struct(_STAT)
-        yield path, Node(data, czxid, mzxid, pzxid, ctime_ms, mtime_ms, version, creations, owner)
+        acl = access_lists.get(acl_id)
+        if acl is None:
+            raise JuteError(f"{path} has access list {acl_id}, which the snapshot does not contain")
+        czxid, mzxid, ctime_ms, mtime_ms, version, creations, aversion, owner, pzxid = source.take_struct(_STAT)
+        yield (
+            path,
+            Node(
+                data,
+                czxid,
+                mzxid,
+                pzxid,
+                ctime_ms,
+                mtime_ms,
+                version,
+                creations,
+                owner,
+                acl=acl,
+                aversion=aversion,
+            ),
+        )

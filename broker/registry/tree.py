@@ -10,8 +10,10 @@ differential test compares them with the real server. Those that are easy to get
   lists fires once for the node.
 
 The tree writes in two steps. `Tree.submit` decides operations one by one and turns each into a `Step`, a decision that
-depends on nothing else; `Tree.replay` takes such steps from a journal. Both then run the same code to apply them. The
-tree has no access lists: every node is open to all, which is what Kafka writes unless zookeeper.set.acl is on.
+depends on nothing else; `Tree.replay` takes such steps from a journal. Both then run the same code to apply them.
+
+Every node has an access list. A write comes with the identities of its client, which the lists are checked against;
+without identities nothing is checked: that is a broker that has the tree in its own process.
 """
 
 from __future__ import annotations
@@ -21,8 +23,11 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
+from odradek.broker.registry.acls import Identities, Permission, check_permission, expand_acl
 from odradek.broker.registry.interface import (
     ANY_VERSION,
+    OPEN_ACL,
+    Acl,
     BadArgumentsError,
     BadVersionError,
     Check,
@@ -64,6 +69,8 @@ class Node:
     creations: int = 0
     ephemeral_owner: int = 0
     children: dict[str, None] = field(default_factory=dict)
+    acl: tuple[Acl, ...] = OPEN_ACL
+    aversion: int = 0
 
     def stat(self) -> Stat:
         """The stat that a client receives."""
@@ -74,7 +81,7 @@ class Node:
             mtime_ms=self.mtime_ms,
             version=self.version,
             cversion=self.creations * 2 - len(self.children),
-            aversion=0,
+            aversion=self.aversion,
             ephemeral_owner=self.ephemeral_owner,
             data_length=len(self.data or b""),
             num_children=len(self.children),
@@ -94,6 +101,8 @@ class Node:
             self.creations,
             self.ephemeral_owner,
             self.children.copy(),
+            self.acl,
+            self.aversion,
         )
 
 
@@ -104,6 +113,7 @@ class CreateStep(NamedTuple):
     data: bytes | None
     ephemeral: bool
     parent_creations: int
+    acl: tuple[Acl, ...] = OPEN_ACL
 
 
 class SetStep(NamedTuple):
@@ -111,6 +121,14 @@ class SetStep(NamedTuple):
 
     path: str
     data: bytes | None
+    version: int
+
+
+class SetAclStep(NamedTuple):
+    """Set the access list of a node and its version."""
+
+    path: str
+    acl: tuple[Acl, ...]
     version: int
 
 
@@ -139,7 +157,16 @@ class CloseSessionStep(NamedTuple):
     paths: tuple[str, ...]
 
 
-Step: TypeAlias = CreateStep | SetStep | DeleteStep | CheckStep | OpenSessionStep | CloseSessionStep
+@dataclass(frozen=True, slots=True)
+class SetAcl:
+    """Replace the access list of a node at a version of the list. No part of a `multi`, as in ZooKeeper."""
+
+    path: str
+    acl: tuple[Acl, ...]
+    version: int = ANY_VERSION
+
+
+Step: TypeAlias = CreateStep | SetStep | SetAclStep | DeleteStep | CheckStep | OpenSessionStep | CloseSessionStep
 
 
 class JournalTransaction(NamedTuple):
@@ -212,6 +239,10 @@ class Tree:
             prefix = path if path == ROOT else path + "/"
             pending.extend(prefix + name for name in node.children)
 
+    def acl(self, path: str) -> tuple[Acl, ...]:
+        """The access list. Raises NoNodeError, BadArgumentsError."""
+        return self._node(path).acl
+
     def get(self, path: str) -> tuple[bytes | None, Stat]:
         """Data and stat. Raises NoNodeError, BadArgumentsError."""
         node = self._node(path)
@@ -255,9 +286,15 @@ class Tree:
         return Created(path, self._nodes[path].stat()), committed
 
     def submit(
-        self, session_id: int, operations: Sequence[Operation], now_ms: int, *, multi: bool = False
+        self,
+        session_id: int,
+        operations: Sequence[Operation | SetAcl],
+        now_ms: int,
+        *,
+        multi: bool = False,
+        identities: Identities | None = None,
     ) -> CommittedTransaction:
-        """Apply all operations or none.
+        """Apply all operations or none, with the permissions of these identities; None has all.
 
         Raises the RegistryError of the first that fails, with its `index` if `multi`; the tree is then unchanged, but
         for the zxid, which the failed write has taken.
@@ -270,7 +307,7 @@ class Tree:
         events: list[Event] = []
         for index, operation in enumerate(operations):
             try:
-                step = self._decide(operation)
+                step = self._decide(operation, identities)
             except RegistryError as error:
                 self._roll_back(before or {})
                 error.index = index if multi else None
@@ -298,44 +335,59 @@ class Tree:
 
     # Deciding: every rule that can reject an operation
 
-    def _decide(self, operation: Operation) -> Step:
+    def _decide(self, operation: Operation | SetAcl, identities: Identities | None) -> Step:
         match operation:
             case Create():
-                return self._decide_create(operation)
+                return self._decide_create(operation, identities)
             case Set(path, data, version):
                 _check_data(path, data)
                 node = self._node(path)
-                _check_version(path, node, version)
+                check_permission(path, node.acl, Permission.WRITE, identities)
+                _check_version(path, node.version, version)
                 return SetStep(path, data, _next_version(node.version))
+            case SetAcl(path, asked, version):
+                check_path(path)
+                acl = expand_acl(path, asked, identities)
+                node = self._node(path)
+                check_permission(path, node.acl, Permission.ADMIN, identities)
+                _check_version(path, node.aversion, version)
+                return SetAclStep(path, acl, _next_version(node.aversion))
             case Delete(path, version):
                 if path == ROOT or path in SYSTEM_PATHS:
                     raise BadArgumentsError(path, "this node cannot be deleted")
+                check_path(path)
+                parent = self._nodes.get(parent_of(path))
+                if parent is not None:
+                    check_permission(path, parent.acl, Permission.DELETE, identities)
                 node = self._node(path)
-                _check_version(path, node, version)
+                _check_version(path, node.version, version)
                 if node.children:
                     raise NotEmptyError(path, f"it has {len(node.children)} children")
                 return DeleteStep(path)
             case Check(path, version):
                 node = self._node(path)
-                _check_version(path, node, version)
+                check_permission(path, node.acl, Permission.READ, identities)
+                _check_version(path, node.version, version)
                 return CheckStep(path, node.version)
 
-    def _decide_create(self, operation: Create) -> CreateStep:
+    def _decide_create(self, operation: Create, identities: Identities | None) -> CreateStep:
         path = operation.path
         # A sequential path may end in a slash: the number is the whole name then.
         check_path(path + "0" if operation.sequential else path)
         _check_data(path, operation.data)
+        acl = OPEN_ACL if operation.acl is None else expand_acl(path, operation.acl, identities)
         parent_path = parent_of(path)
         parent = self._nodes.get(parent_path)
         if parent is None:
             raise NoNodeError(path, f"its parent {parent_path} does not exist")
+        check_permission(path, parent.acl, Permission.CREATE, identities)
         if operation.sequential:
             path = f"{path}{parent.creations:010d}"
         if path in self._nodes:
             raise NodeExistsError(path)
         if parent.ephemeral_owner:
             raise NoChildrenForEphemeralsError(path, f"its parent {parent_path} is ephemeral")
-        return CreateStep(path, operation.data, operation.ephemeral, parent.creations + 1)
+        return CreateStep(path, operation.data, operation.ephemeral, parent.creations + 1, acl)
 
     def _check_session(self, session_id: int) -> None:
         if session_id not in self._sessions:
@@ -345,9 +397,9 @@ class Tree:
 
     def _apply(self, step: Step, session_id: int, zxid: int, now_ms: int) -> list[Event]:
         match step:
-            case CreateStep(path, data, ephemeral, parent_creations):
+            case CreateStep(path, data, ephemeral, parent_creations, acl):
                 owner = session_id if ephemeral else 0
-                node = Node(data, zxid, zxid, zxid, now_ms, now_ms, ephemeral_owner=owner)
+                node = Node(data, zxid, zxid, zxid, now_ms, now_ms, ephemeral_owner=owner, acl=acl)
                 parent = self._attach(path, node)
                 parent.creations = parent_creations
                 parent.pzxid = zxid
@@ -356,6 +408,10 @@ class Tree:
                 node = self._node(path)
                 node.data, node.version, node.mzxid, node.mtime_ms = data, version, zxid, now_ms
                 return [Event(EventKind.DATA_CHANGED, path)]
+            case SetAclStep(path, acl, version):
+                node = self._node(path)
+                node.acl, node.aversion = acl, version
+                return []
             case DeleteStep(path):
                 self._detach(path).pzxid = zxid
                 return [Event(EventKind.DELETED, path), Event(EventKind.CHILDREN_CHANGED, parent_of(path))]
@@ -375,7 +431,7 @@ class Tree:
         match step:
             case CreateStep(path):
                 return path
-            case SetStep(path):
+            case SetStep(path) | SetAclStep(path):
                 return self._nodes[path].stat()
             case _:
                 return None
@@ -416,7 +472,7 @@ class Tree:
         match step:
             case CreateStep(path) | DeleteStep(path):
                 touched = (path, parent_of(path))
-            case SetStep(path):
+            case SetStep(path) | SetAclStep(path):
                 touched = (path, path)
             case _:
                 return
@@ -515,9 +571,9 @@ def _check_data(path: str, data: bytes | None) -> None:
         raise BadArgumentsError(path, f"data of {len(data)} bytes; at most {MAX_DATA_BYTES} are allowed")
 
 
-def _check_version(path: str, node: Node, expected: int) -> None:
-    if expected not in (ANY_VERSION, node.version):
-        raise BadVersionError(path, f"expected version {expected}, found {node.version}")
+def _check_version(path: str, version: int, expected: int) -> None:
+    if expected not in (ANY_VERSION, version):
+        raise BadVersionError(path, f"expected version {expected}, found {version}")
 
 
 def _next_version(version: int) -> int:

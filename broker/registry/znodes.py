@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
+from odradek.broker.registry.interface import OPEN_ACL, Acl
 from odradek.broker.registry.java_order import properties_order, scala_immutable_order, scala_mutable_order
 from odradek.protocol.topic_partition import TopicPartition
 
@@ -70,6 +71,10 @@ PERSISTENT_PATHS = (
 )
 """The nodes that a broker creates at its start where they are missing."""
 
+_SENSITIVE_PATHS: Final = (f"{CONFIG}/users", f"{CONFIG}/brokers", DELEGATION_TOKENS)
+_SECURE_ACL: Final = (Acl(31, "auth", ""),)
+_READABLE_ACL: Final = (*_SECURE_ACL, Acl(1, "world", "anyone"))
+
 _ENDPOINT: Final = re.compile(r"(.*)://\[?([0-9a-zA-Z\-%._:]*)\]?:(-?[0-9]+)")
 _TOPIC_ID_BYTES: Final = 16
 _ESCAPED: Final = re.compile("\\\\(?:\\\\|u[0-9a-f]{4})|[\U00010000-\U0010ffff]")
@@ -89,6 +94,15 @@ def split_connect(connect: str) -> tuple[str, str]:
 
 
 # Paths
+
+
+def default_acl(path: str) -> tuple[Acl, ...]:
+    """The access list of a new node with zookeeper.set.acl (ZkData.defaultAcls): the creator may do everything, others
+    may read what is not sensitive.
+    """
+    if path == CONSUMERS:
+        return OPEN_ACL  # old consumers of other users write below it
+    return _SECURE_ACL if path.startswith(_SENSITIVE_PATHS) else _READABLE_ACL
 
 
 def broker_path(broker_id: int) -> str:
@@ -135,6 +149,11 @@ def acl_path(resource_type: str, name: str, pattern_type: str = "LITERAL") -> st
     """The access rules of a resource: type as "Topic" or "TransactionalId", pattern as "LITERAL" or "PREFIXED"."""
     store = ACLS if pattern_type == "LITERAL" else f"{EXTENDED_ACLS}/{pattern_type.lower()}"
     return f"{store}/{resource_type}/{name}"
+
+
+def delegation_token_path(token_id: str) -> str:
+    """A delegation token, without its HMAC."""
+    return f"{DELEGATION_TOKENS}/{token_id}"
 
 
 def sanitize(name: str) -> str:
@@ -561,6 +580,53 @@ class AclChange(NamedTuple):
         with _reading("access rule change", data) as node:
             _require_first_version("access rule change", node)
             return cls(str(node["resourceType"]), str(node["name"]), str(node["patternType"]))
+
+
+# Delegation tokens
+
+
+class DelegationTokenZNode(NamedTuple):
+    """/delegation_token/tokens/ID, version 3 (KIP-373); principals as in "User:alice", times in milliseconds.
+
+    The secret of a token, its HMAC, is not stored.
+    """
+
+    token_id: str
+    owner: str
+    token_requester: str
+    renewers: tuple[str, ...]
+    issue_timestamp_ms: int
+    max_timestamp_ms: int
+    expiry_timestamp_ms: int
+
+    def encode(self) -> bytes:
+        node: dict[str, object] = {
+            "version": 3,
+            "owner": sanitize(self.owner),
+            "tokenRequester": sanitize(self.token_requester),
+            "renewers": [sanitize(renewer) for renewer in self.renewers],
+            "issueTimestamp": self.issue_timestamp_ms,
+            "maxTimestamp": self.max_timestamp_ms,
+            "expiryTimestamp": self.expiry_timestamp_ms,
+            "tokenId": self.token_id,
+        }
+        return _json(_ordered(node, scala_immutable_order))
+
+    @classmethod
+    def decode(cls, data: bytes | None) -> DelegationTokenZNode:
+        """Decode versions 1 to 3; before 3 the owner of a token is also its requester."""
+        with _reading("delegation token", data) as node:
+            version = _one_of(node["version"], (1, 2, 3))
+            owner = desanitize(str(node["owner"]))
+            return cls(
+                str(node["tokenId"]),
+                owner,
+                desanitize(str(node["tokenRequester"])) if version >= 3 else owner,
+                tuple(desanitize(str(renewer)) for renewer in node["renewers"]),
+                int(node["issueTimestamp"]),
+                int(node["maxTimestamp"]),
+                int(node["expiryTimestamp"]),
+            )
 
 
 # JSON as Jackson writes it

@@ -23,18 +23,20 @@ import functools
 import logging
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any, Final, TypeAlias
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import kazoo.exceptions
 from kazoo.client import KazooClient
 from kazoo.protocol import serialization as wire
-from kazoo.protocol.states import KazooState
+from kazoo.protocol.states import KazooState, KeeperState
 from kazoo.retry import KazooRetry
-from kazoo.security import OPEN_ACL_UNSAFE
+from kazoo.security import ACL, OPEN_ACL_UNSAFE, Id
 
 from odradek.broker.registry import interface
 from odradek.broker.registry.interface import (
     ANY_VERSION,
+    Acl,
     BadArgumentsError,
     Check,
     ConnectionLossError,
@@ -53,7 +55,11 @@ from odradek.broker.registry.interface import (
 )
 from odradek.broker.registry.kazoo_handler import AsyncResult, LoopHandler
 from odradek.broker.registry.tree import MAX_DATA_BYTES, ROOT, check_path
+from odradek.broker.registry.znodes import default_acl
 from odradek.broker.registry.zookeeper_watches import WatchManager
+
+if TYPE_CHECKING:
+    import ssl
 
 _SWITCH_INTERVAL_S: Final = 0.0002
 _FIRST_RETRY_S: Final = 0.1
@@ -80,14 +86,35 @@ Send: TypeAlias = Callable[..., AsyncResult]
 Seen: TypeAlias = Callable[[AsyncResult], None]
 
 
+@dataclass(frozen=True, slots=True)
+class ZooKeeperLogin:
+    """The user of a session, who authenticates by SASL DIGEST-MD5."""
+
+    username: str
+    password: str = field(repr=False)
+
+    def sasl_options(self) -> dict[str, str]:
+        """The options of kazoo."""
+        return {"mechanism": "DIGEST-MD5", "username": self.username, "password": self.password}
+
+
 async def connect(
-    hosts: str, chroot: str = "", *, session_timeout_ms: int, connection_timeout_ms: int
+    hosts: str,
+    chroot: str = "",
+    *,
+    session_timeout_ms: int,
+    connection_timeout_ms: int,
+    login: ZooKeeperLogin | None = None,
+    set_acl: bool = False,
+    tls: ssl.SSLContext | None = None,
 ) -> ZooKeeperRegistry:
-    """Begin a session with the ensemble at `hosts` ("host:port,host:port"), all paths below `chroot`.
+    """Begin a session with the ensemble at `hosts` ("host:port,host:port"), all paths below `chroot`, over TLS with a
+    context.
 
     The chroot is created where it is missing (KafkaZkClient's createChrootIfNecessary). The ensemble may grant another
-    session timeout than the requested one. Raises ConnectionLossError if none of the hosts answers within
-    `connection_timeout_ms`, and BadArgumentsError.
+    session timeout than the requested one. With `set_acl` (zookeeper.set.acl) new nodes are writable by the user of
+    `login` only. Raises ConnectionLossError if none of the hosts answers within `connection_timeout_ms`, and
+    BadArgumentsError.
     """
     chroot = chroot.rstrip("/")
     check_path(chroot or ROOT)
@@ -95,18 +122,25 @@ async def connect(
         raise BadArgumentsError(detail=f"zookeeper.connect: the hosts in {hosts!r} must not contain a path")
     log.info("connecting to ZooKeeper", extra={"hosts": hosts, "timeout_ms": connection_timeout_ms})
     sys.setswitchinterval(min(_SWITCH_INTERVAL_S, sys.getswitchinterval()))
-    handler = LoopHandler(connect_timeout_s=session_timeout_ms / 1000 / (hosts.count(",") + 1))
+    handler = LoopHandler(session_timeout_ms / 1000 / (hosts.count(",") + 1), tls)
     retry = KazooRetry(max_tries=-1, delay=_FIRST_RETRY_S, max_delay=_LONGEST_RETRY_S, sleep_func=handler.sleep_func)
     try:
         client = KazooClient(
-            hosts, timeout=session_timeout_ms / 1000, handler=handler, connection_retry=retry, logger=_kazoo_log
+            hosts,
+            timeout=session_timeout_ms / 1000,
+            handler=handler,
+            connection_retry=retry,
+            logger=_kazoo_log,
+            sasl_options=None if login is None else login.sasl_options(),
         )
     except ValueError as error:
         handler.close()
         raise BadArgumentsError(detail=f"zookeeper.connect: {hosts!r} is not host:port,host:port: {error}") from error
-    registry = ZooKeeperRegistry(client, handler)
+    registry = ZooKeeperRegistry(client, handler, set_acl=set_acl)
     try:
         await registry.begin(hosts, connection_timeout_ms)
+        if login is not None:
+            await registry.check_login(hosts)
         await registry.enter(chroot)
     except BaseException:
         await registry.close()
@@ -122,15 +156,19 @@ class ZooKeeperRegistry:
         "_client",
         "_ending",
         "_handler",
+        "_is_rejected",
         "_listeners",
         "_loop",
         "_session_id",
+        "_set_acl",
         "_state",
         "_unanswered",
         "_watches",
     )
 
-    def __init__(self, client: KazooClient, handler: LoopHandler) -> None:
+    def __init__(self, client: KazooClient, handler: LoopHandler, *, set_acl: bool = False) -> None:
+        self._set_acl = set_acl
+        self._is_rejected = False
         self._client = client
         self._handler = handler
         self._loop = asyncio.get_running_loop()
@@ -155,6 +193,14 @@ class ZooKeeperRegistry:
                 detail=f"no ZooKeeper answered at {hosts} within {timeout_ms} ms" + (f" ({trouble})" if trouble else "")
             )
         self._listeners.clear()
+
+    async def check_login(self, hosts: str) -> None:
+        """Wait for the end of the authentication: kazoo is connected before it. Raises ConnectionLossError."""
+        try:
+            await self.exists(ROOT)
+        except RegistryError as error:
+            reason = "rejected the authentication" if self._is_rejected else f"ended the session: {error}"
+            raise ConnectionLossError(detail=f"ZooKeeper at {hosts} {reason}") from error
 
     async def enter(self, chroot: str) -> None:
         """Make `chroot` the root of all later paths; create it where it is missing."""
@@ -207,7 +253,13 @@ class ZooKeeperRegistry:
         _check_size(path, [data])
         full = self._chroot + path if sequential else self._full(path)
         send = functools.partial(
-            self._client.create_async, full, data, ephemeral=ephemeral, sequence=sequential, include_data=True
+            self._client.create_async,
+            full,
+            data,
+            self._acl(path, None),
+            ephemeral=ephemeral,
+            sequence=sequential,
+            include_data=True,
         )
         made, stat = await self._await_result(path, send)
         return Created(self._relative(made), Stat._make(stat))
@@ -285,10 +337,10 @@ class ZooKeeperRegistry:
 
     def _request(self, operation: Operation) -> Any:
         match operation:
-            case Create(path, data, ephemeral, sequential):
+            case Create(path, data, ephemeral, sequential, acl):
                 check_path(path + "1" if sequential else path)
                 full = self._chroot + path if sequential else self._full(path)
-                return wire.Create(full, data, OPEN_ACL_UNSAFE, ephemeral | sequential << 1)
+                return wire.Create(full, data, self._acl(path, acl), ephemeral | sequential << 1)
             case Set(path, data, version):
                 check_path(path)
                 return wire.SetData(self._full(path), data, version)
@@ -298,6 +350,12 @@ class ZooKeeperRegistry:
             case Check(path, version):
                 check_path(path)
                 return wire.CheckVersion(self._full(path), version)
+
+    def _acl(self, path: str, acl: tuple[Acl, ...] | None) -> list[ACL]:
+        if acl is None and not self._set_acl:
+            return OPEN_ACL_UNSAFE  # type: ignore[no-any-return]
+        entries = default_acl(path) if acl is None else acl
+        return [ACL(each.permissions, Id(each.scheme, each.name)) for each in entries]
 
     def _full(self, path: str) -> str:
         return (self._chroot or ROOT) if path == ROOT else self._chroot + path
@@ -310,6 +368,7 @@ class ZooKeeperRegistry:
     def _connection_changed(self, state: str) -> None:
         """Deliver a state of the connection to the loop; called in kazoo's thread."""
         if state == KazooState.LOST:
+            self._is_rejected = self._client.client_state == KeeperState.AUTH_FAILED
             self._handler.retire()  # before kazoo can connect again, which it would do for a new session
         identity = self._client.client_id
         self._handler.deliver(functools.partial(self._change, state, identity[0] if identity else 0))

@@ -88,6 +88,8 @@ def parse_keystore(data: bytes, store_type: str, store_password: str | None, key
         raise KeystoreError("the file is a JCEKS keystore; convert it with keytool -importkeystore")
     if is_jks(data):
         return _parse_jks(data, store_password, key_password if key_password is not None else store_password)
+    if key_password not in (None, store_password):
+        raise KeystoreError("in a PKCS12 keystore the password of the key has to be that of the store")
     return _parse_pkcs12(data, store_password)
 
 

@@ -43,6 +43,11 @@ def type_name(resource_type: ResourceType) -> str:
     return _TYPE_NAMES[resource_type]
 
 
+def operation_name(operation: AclOperation) -> str:
+    """The word for an operation, as "ClusterAction" (Kafka: SecurityUtils.operationName)."""
+    return _OPERATION_NAMES[operation]
+
+
 def parse_type_name(name: str) -> ResourceType:
     """The type of such a word; UNKNOWN for other words, whose nodes a broker ignores."""
     return _TYPES.get(name.lower(), ResourceType.UNKNOWN)

@@ -18,7 +18,18 @@ UNKNOWN: Final = 0
 """The code of every enumeration for a value that this version does not define."""
 
 
-class ResourceType(IntEnum):
+class AclCode(IntEnum):
+    """A code of the protocol. A code that this version does not define is UNKNOWN (Kafka: `fromCode`)."""
+
+    @classmethod
+    def _missing_(cls, value: object) -> AclCode:
+        return cls(UNKNOWN)
+
+    __hash__ = int.__hash__
+    """Equal numbers have equal hashes. That of Enum is a function in Python, and decisions have codes in their keys."""
+
+
+class ResourceType(AclCode):
     """What an ACL protects."""
 
     UNKNOWN = 0
@@ -31,7 +42,7 @@ class ResourceType(IntEnum):
     USER = 7
 
 
-class PatternType(IntEnum):
+class PatternType(AclCode):
     """How the name of a pattern is compared with the name of a resource."""
 
     UNKNOWN = 0
@@ -41,7 +52,7 @@ class PatternType(IntEnum):
     PREFIXED = 4
 
 
-class AclOperation(IntEnum):
+class AclOperation(AclCode):
     """What a client wants to do with a resource."""
 
     UNKNOWN = 0
@@ -61,7 +72,7 @@ class AclOperation(IntEnum):
     DESCRIBE_TOKENS = 14
 
 
-class AclPermissionType(IntEnum):
+class AclPermissionType(AclCode):
     """Whether an ACL allows or denies."""
 
     UNKNOWN = 0
@@ -147,6 +158,17 @@ class AclBindingFilter(NamedTuple):
     def matches(self, binding: AclBinding) -> bool:
         """Whether the filter selects a binding."""
         return self.pattern.matches(binding.pattern) and self.entry.matches(binding.entry)
+
+
+def is_of_filter(binding: AclBinding) -> bool:
+    """Whether a binding has a part that only a filter may have; Kafka's classes cannot represent it as a binding."""
+    (resource_type, _, pattern_type), (_, _, operation, permission_type) = binding
+    return (
+        resource_type == ResourceType.ANY
+        or pattern_type in (PatternType.ANY, PatternType.MATCH)
+        or operation == AclOperation.ANY
+        or permission_type == AclPermissionType.ANY
+    )
 
 
 def validate_binding(binding: AclBinding) -> None:

@@ -7,6 +7,8 @@ at the ACLs. `allow.everyone.if.no.acl.found` applies to resources that no ACL o
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Final
 
 from odradek.broker.security.state.acl_cache import AclCache
@@ -33,10 +35,12 @@ IMPLYING: Final[dict[AclOperation, tuple[AclOperation, ...]]] = {
     AclOperation.DESCRIBE_CONFIGS: (AclOperation.DESCRIBE_CONFIGS, AclOperation.ALTER_CONFIGS),
 }
 """The operations that allow another operation."""
+NOTHING_DECIDED: Final[Mapping[str, bool]] = MappingProxyType({})
 MOST_DECISIONS: Final = 65_536
 """Cached decisions of all principals; at the limit the cache starts anew."""
 
-_Decisions = dict[tuple[str, AclOperation, ResourceType, str], bool]
+Decisions = dict[str, bool]
+_Client = tuple[KafkaPrincipal, str, AclOperation, ResourceType]
 
 
 class AclAuthorizer:
@@ -51,7 +55,7 @@ class AclAuthorizer:
         self.cache = AclCache()
         self._super_users = super_users
         self._allow_everyone = allow_everyone_if_no_acl_found
-        self._decisions: dict[KafkaPrincipal, _Decisions] = {}
+        self._decisions: dict[_Client, Decisions] = {}
         self._cached = 0
 
     def update(self, pattern: ResourcePattern, entries: tuple[AccessControlEntry, ...]) -> None:
@@ -71,19 +75,21 @@ class AclAuthorizer:
         self, principal: KafkaPrincipal, host: str, operation: AclOperation, resource_type: ResourceType, name: str
     ) -> bool:
         """Whether the principal may perform the operation on the resource of this literal name."""
-        decisions = self._decisions.get(principal)
-        if decisions is None:
-            decisions = self._decisions[principal] = {}
-        key = (host, operation, resource_type, name)
-        decision = decisions.get(key)
+        decisions = self._decisions.get((principal, host, operation, resource_type))
+        decision = None if decisions is None else decisions.get(name)
         if decision is None:
-            decision = principal in self._super_users or self._decide(principal, *key)
+            decision = principal in self._super_users or self._decide(principal, host, operation, resource_type, name)
             if self._cached >= MOST_DECISIONS:
                 self._forget()
-                decisions = self._decisions[principal] = {}
-            decisions[key] = decision
+            self._decisions.setdefault((principal, host, operation, resource_type), {})[name] = decision
             self._cached += 1
         return decision
+
+    def decided(
+        self, principal: KafkaPrincipal, host: str, operation: AclOperation, resource_type: ResourceType
+    ) -> Mapping[str, bool]:
+        """The cached decisions of `authorize` by name; valid until an ACL changes, so only within one request."""
+        return self._decisions.get((principal, host, operation, resource_type), NOTHING_DECIDED)
 
     def _decide(
         self, principal: KafkaPrincipal, host: str, operation: AclOperation, resource_type: ResourceType, name: str

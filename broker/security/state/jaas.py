@@ -1,4 +1,5 @@
-"""JAAS configurations in properties, as `sasl.jaas.config` (Kafka: JaasConfig, JaasContext; Java: StreamTokenizer).
+"""JAAS configurations in properties, as `sasl.jaas.config`, and in files (Kafka: JaasConfig, JaasContext; Java:
+StreamTokenizer, ConfigFile).
 
     org.apache.kafka.common.security.plain.PlainLoginModule required username="a" password="b" user_a="b";
 
@@ -42,7 +43,7 @@ class LoginModule(NamedTuple):
 
 
 class _Token(NamedTuple):
-    """A word or a text in quotes has a value; of other tokens only the operators `;` and `=` have a meaning."""
+    """A word or a text in quotes has a value; of other tokens only the operators `;`, `=` and braces have a meaning."""
 
     operator: str
     value: str | None
@@ -60,6 +61,22 @@ def parse_modules(text: str) -> list[LoginModule]:
     if not modules:
         raise JaasError("Login module not specified in JAAS config")
     return modules
+
+
+def parse_sections(text: str) -> dict[str, list[LoginModule]]:
+    """The sections of a JAAS file (Java: ConfigFile): `Name { modules };`. Raises JaasError."""
+    tokens = _tokens(text)
+    sections: dict[str, list[LoginModule]] = {}
+    while (name := next(tokens, _END)) is not _END:
+        if name.value is None or name.value in sections or next(tokens, _END).operator != "{":
+            raise JaasError(f"Section {len(sections) + 1} of the JAAS file has no name of its own, or no opening brace")
+        modules = []
+        while (token := next(tokens, _END)).operator != "}":
+            modules.append(_parse_module(token, tokens))
+        if next(tokens, _END).operator != ";":
+            raise JaasError(f"Section {len(sections) + 1} of the JAAS file is not terminated by semi-colon")
+        sections[name.value] = modules
+    return sections
 
 
 def parse_module(text: str) -> LoginModule:

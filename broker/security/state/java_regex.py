@@ -2,6 +2,9 @@
 
 A pattern is translated to Python's `re`, construct by construct. A construct that `re` does not have, or that means
 something else there, is rejected, so that a broker does not start with a rule that maps names differently than Kafka.
+
+A pattern that could take exponential time is rejected, too, which Java does not do: a group must not repeat if its
+contents match in several ways, as those of `(a+)+` or `(a|ab)*` do.
 """
 
 from __future__ import annotations
@@ -33,12 +36,85 @@ def compile_java(pattern: str) -> re.Pattern[str]:
         raise JavaRegexError(f"Invalid regular expression {pattern!r}: {error}") from error
 
 
+class _Group:
+    """What a group contains, as far as its repetition depends on it."""
+
+    def __init__(self) -> None:
+        self._ambiguous = False
+        self._begins: list[str | None] = [None]
+        """The literal character at the begin of each alternative; None for another begin."""
+        self._at_begin = True
+
+    def add(self, literal: str | None) -> None:
+        """Another construct."""
+        if self._at_begin:
+            self._begins[-1] = literal.lower() if literal is not None else None
+        self._at_begin = False
+
+    def add_alternative(self) -> None:
+        self._begins.append(None)
+        self._at_begin = True
+
+    def add_choice(self) -> None:
+        """A construct that matches different lengths."""
+        self._ambiguous = True
+
+    @property
+    def is_ambiguous(self) -> bool:
+        """Whether one text may match in several ways; alternatives with different first characters cannot."""
+        begins = self._begins
+        return self._ambiguous or (len(begins) > 1 and (None in begins or len(set(begins)) < len(begins)))
+
+
+class _Repetitions:
+    """Finds repetitions that take exponential time."""
+
+    def __init__(self) -> None:
+        self._open = [_Group()]
+        self._closed: _Group | None = None
+        """The group that has just ended."""
+        self._quantified = False
+
+    def add(self, literal: str | None = None) -> None:
+        self._closed, self._quantified = None, False
+        self._open[-1].add(literal)
+
+    def begin_group(self) -> None:
+        self.add()
+        self._open.append(_Group())
+
+    def add_alternative(self) -> None:
+        self._closed, self._quantified = None, False
+        self._open[-1].add_alternative()
+
+    def end_group(self) -> None:
+        self._quantified = False
+        if len(self._open) > 1:  # otherwise the pattern is invalid, which its compilation finds
+            self._closed = self._open.pop()
+            if self._closed.is_ambiguous:
+                self._open[-1].add_choice()
+
+    def allows(self, quantifier: str) -> bool:
+        """Whether this quantifier may follow."""
+        if self._quantified:  # it makes the quantifier before it lazy or possessive
+            return True
+        self._quantified = True
+        least, comma, most = quantifier.strip("{}").partition(",")
+        repeats = quantifier != "?" and (least, comma) not in {("1", ""), ("0", "")} and most not in {"0", "1"}
+        if repeats and self._closed is not None and self._closed.is_ambiguous:
+            return False
+        if comma or not least.isdecimal():
+            self._open[-1].add_choice()
+        return True
+
+
 class _Translation:
     """Reads a pattern of Java from left to right."""
 
     def __init__(self, pattern: str) -> None:
         self._pattern = pattern
         self._at = 0
+        self._repetitions = _Repetitions()
 
     def text(self) -> str:
         return "".join(self._parts())
@@ -63,24 +139,42 @@ class _Translation:
         """One construct."""
         quantifier = _QUANTIFIER.match(self._pattern, self._at)
         if quantifier is not None:
+            if not self._repetitions.allows(quantifier[0]):
+                raise self._fail("the repetition, which takes exponential time,")
             self._at = quantifier.end()
             return quantifier[0]
+        return self._item()
+
+    def _item(self) -> str:
+        """One construct that is no quantifier."""
+        repetitions = self._repetitions
         match self._next():
+            case "(":
+                repetitions.begin_group()
+                return self._group()
+            case ")":
+                repetitions.end_group()
+                return ")"
+            case "|":
+                repetitions.add_alternative()
+                return "|"
+            case "^":
+                return "^"
             case "\\":
+                repetitions.add()
                 return self._escape()
             case "[":
+                repetitions.add()
                 return self._character_class()
-            case "(":
-                return self._group()
             case ".":
+                repetitions.add()
                 return _DOT
             case "$":
                 return _END
             case "{":
                 raise self._fail("a brace")
-            case ("^" | "|" | ")") as operator:
-                return operator
             case character:
+                repetitions.add(character)
                 return re.escape(character)
 
     def _escape(self) -> str:

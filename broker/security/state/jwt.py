@@ -25,12 +25,16 @@ from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
 from cryptography.hazmat.primitives.hashes import SHA256, SHA384, SHA512, HashAlgorithm
 
 from odradek.broker.security.state.jwks import JsonWebKeySet, PublicKey
-from odradek.broker.security.state.oauthbearer import OAuthBearerToken, TokenRejectedError
+from odradek.protocol.sasl.oauthbearer import OAuthBearerToken, TokenRejectedError
 
 DEFAULT_CLOCK_SKEW_S: Final = 30
 _FORM: Final = re.compile(r"([A-Za-z0-9_-]+)\.([A-Za-z0-9_-]+)\.([A-Za-z0-9_-]+)")
 _JAVA_WHITESPACE: Final = "".join(map(chr, range(33)))
 _LATEST_S: Final = (1 << 63) // 1000
+
+
+class UnknownKeyError(TokenRejectedError):
+    """The issuer's keys, as the broker has them, do not contain the key of the token."""
 
 
 class Algorithm(NamedTuple):
@@ -108,7 +112,7 @@ class TokenValidator:
             _reject("the kid of the header is not a string")
         key = self._keys().find(kid, name, algorithm.key_type)
         if key is None:
-            _reject("the issuer has no key for the signature")
+            raise UnknownKeyError("the issuer has no key for the signature")
         if not _is_signature(algorithm, key, signed, signature):
             _reject("the signature is not valid")
 

@@ -1,21 +1,28 @@
-"""SASL: what the server sides of all mechanisms have in common (Kafka: SaslServer, SaslAuthenticationException)."""
+"""SASL mechanisms of a listener, and the principals of their users (Kafka: DefaultKafkaPrincipalBuilder)."""
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable
+from typing import NamedTuple
 
-AUTHORIZATION_ID_DIFFERS: Final = (
-    "Authentication failed: Client requested an authorization id that is different from username"
-)
-
-
-class SaslError(Exception):
-    """The exchange has failed. The client receives a text that does not depend on the reason (Kafka: SaslException)."""
+from odradek.broker.security.state.principals import USER_TYPE, KafkaPrincipal
+from odradek.protocol.sasl.exchange import SaslServer
 
 
-class SaslAuthenticationError(SaslError):
-    """The exchange has failed, and the client receives this message (Kafka: SaslAuthenticationException)."""
+def user_principal(authorization_id: str) -> KafkaPrincipal:
+    """The principal of a user name (Kafka: DefaultKafkaPrincipalBuilder)."""
+    return KafkaPrincipal(USER_TYPE, authorization_id)
 
 
-class IllegalSaslStateError(SaslAuthenticationError):
-    """A message arrived after the end of the exchange (Kafka: IllegalSaslStateException)."""
+class SaslMechanism(NamedTuple):
+    """A mechanism of one listener."""
+
+    name: str
+    create: Callable[[], SaslServer]
+    """Creates the server of a new exchange. Raises SaslError."""
+    max_reauth_ms: int = 0
+    """The longest life of a session (connections.max.reauth.ms); 0 sets no end."""
+    principal_of: Callable[[str], KafkaPrincipal] = user_principal
+    """The principal of an authorization id."""
+    blocks: bool = False
+    """Whether evaluating a message may wait for a file or a network, so that it needs a thread."""

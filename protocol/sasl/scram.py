@@ -15,14 +15,14 @@ from collections.abc import Callable
 from enum import Enum, auto
 from typing import NamedTuple
 
-from odradek.broker.security.state import scram_messages as messages
-from odradek.broker.security.state.sasl import (
+from odradek.protocol.sasl import scram_messages as messages
+from odradek.protocol.sasl.exchange import (
     AUTHORIZATION_ID_DIFFERS,
     IllegalSaslStateError,
     SaslAuthenticationError,
     SaslError,
 )
-from odradek.broker.security.state.scram_credentials import MOST_ITERATIONS, Mechanism, ScramCredential, derived_keys
+from odradek.protocol.sasl.scram_credentials import MOST_ITERATIONS, Mechanism, ScramCredential, derived_keys
 
 
 class TokenCredential(NamedTuple):
@@ -65,13 +65,18 @@ class ScramServer:
         self._credential_of = credential_of
         self._token_of = token_of
         self._credential: ScramCredential | None = None
-        self._expected_nonce = ""
+        self._expected_nonces: tuple[str, ...] = ()
         self._signed = b""
 
     @property
     def complete(self) -> bool:
         """Whether the client is authenticated."""
         return self.state is ScramState.COMPLETE
+
+    @property
+    def credential_expiry_ms(self) -> int | None:
+        """When the delegation token expires; None for a user's own credential."""
+        return self.token_expiry_timestamp_ms
 
     def evaluate(self, response: bytes) -> bytes:
         """The challenge after a message of the client. Raises SaslError."""
@@ -94,7 +99,9 @@ class ScramServer:
             raise SaslError(f"Iterations {credential.iterations} is less than the minimum {least}")
         server_first = messages.ServerFirst(first.nonce + self._nonce, credential.salt, credential.iterations)
         encoded = server_first.encode()
-        self._credential, self._expected_nonce = credential, server_first.nonce
+        self._credential = credential
+        # librdkafka 2.0 repeats its own part. Kafka accepts any text before the nonce; this server only that.
+        self._expected_nonces = (server_first.nonce, first.nonce + server_first.nonce)
         self._signed = first.bare + b"," + encoded + b","
         self.state = ScramState.FINAL_MESSAGE
         return encoded
@@ -117,7 +124,8 @@ class ScramServer:
         credential = self._credential
         assert credential is not None
         # The whole nonce: with the server's part as a suffix only, a client chooses what is signed (CVE-2024-56128).
-        if not hmac.compare_digest(final.nonce.encode(), self._expected_nonce.encode()):
+        # It is no secret, so that the time of the comparison does not matter.
+        if final.nonce not in self._expected_nonces:
             raise SaslError("Invalid client nonce in the final client message.")
         signed = self._signed + final.signed
         signature = hmac.digest(credential.stored_key, signed, self._mechanism.hash)

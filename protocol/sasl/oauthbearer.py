@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
-from odradek.broker.security.state.sasl import IllegalSaslStateError, SaslAuthenticationError, SaslError
+from odradek.protocol.sasl.exchange import IllegalSaslStateError, SaslAuthenticationError, SaslError
 
 MECHANISM: Final = "OAUTHBEARER"
 SEPARATOR: Final = "\x01"
@@ -91,6 +91,8 @@ def _validate_extensions(extensions: Mapping[str, str]) -> None:
 class OAuthBearerServer:
     """The server's side of one exchange."""
 
+    token_authenticated = False
+
     def __init__(self, validate: Callable[[str], OAuthBearerToken]) -> None:
         """`validate` returns the contents of a token; it raises TokenRejectedError."""
         self.token: OAuthBearerToken | None = None
@@ -98,6 +100,7 @@ class OAuthBearerServer:
         self.extensions: Mapping[str, str] = {}
         self._validate = validate
         self._error: str | None = None
+        self._rejected: TokenRejectedError | None = None
 
     @property
     def complete(self) -> bool:
@@ -109,18 +112,23 @@ class OAuthBearerServer:
         """The principal name in the token; empty before the end."""
         return self.token.principal_name if self.token is not None else ""
 
+    @property
+    def credential_expiry_ms(self) -> int | None:
+        """When the token expires."""
+        return self.token.lifetime_ms if self.token is not None else None
+
     def evaluate(self, response: bytes) -> bytes:
         """Empty after a success, otherwise the error, which the client has to acknowledge. Raises SaslError."""
         if self.complete:
             raise IllegalSaslStateError("Unexpected message after the end of SASL/OAUTHBEARER")
         if self._error is not None and response == SEPARATOR.encode():
-            raise SaslAuthenticationError(self._error)
-        self._error = None
+            raise SaslAuthenticationError(self._error) from self._rejected
+        self._error = self._rejected = None
         message = InitialResponse.decode(response)
         try:
             token = self._validate(message.token)
         except TokenRejectedError as error:
-            self._error = _error_response(error.status, error.scope)
+            self._error, self._rejected = _error_response(error.status, error.scope), error
             return self._error.encode()
         if message.authorization_id not in ("", token.principal_name):
             raise SaslAuthenticationError(

@@ -11,16 +11,14 @@ import hmac
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from odradek.broker.security.state.sasl import (
-    AUTHORIZATION_ID_DIFFERS,
-    IllegalSaslStateError,
-    SaslAuthenticationError,
-)
+from odradek.protocol.sasl.exchange import AUTHORIZATION_ID_DIFFERS, IllegalSaslStateError, SaslAuthenticationError
 
 MECHANISM: Final = "PLAIN"
 USER_PREFIX: Final = "user_"
 """Of the JAAS options with the users of a listener: `user_alice="secret"`."""
 _TOKENS: Final = 3
+_NO_PASSWORD: Final = b"no password"
+"""Compared in place of the password of a user that does not exist."""
 
 PasswordCheck = Callable[[str, str], bool]
 """Whether a user has a password."""
@@ -28,6 +26,9 @@ PasswordCheck = Callable[[str, str], bool]
 
 class PlainServer:
     """The server's side of one exchange, which is one message."""
+
+    credential_expiry_ms = None
+    token_authenticated = False
 
     def __init__(self, check: PasswordCheck) -> None:
         self.complete = False
@@ -62,7 +63,7 @@ def client_message(user: str, password: str) -> bytes:
 def password_check(options: Mapping[str, str]) -> PasswordCheck:
     """The check against the users in the JAAS options of a listener.
 
-    The time of a comparison does not depend on the password (CVE-2021-38153).
+    The time of a comparison does not depend on the password (CVE-2021-38153), nor on whether the user exists.
     """
     passwords = {
         name.removeprefix(USER_PREFIX): password.encode()
@@ -72,6 +73,7 @@ def password_check(options: Mapping[str, str]) -> PasswordCheck:
 
     def check(user: str, password: str) -> bool:
         expected = passwords.get(user)
-        return expected is not None and hmac.compare_digest(expected, password.encode())
+        equal = hmac.compare_digest(_NO_PASSWORD if expected is None else expected, password.encode())
+        return equal and expected is not None
 
     return check

@@ -11,7 +11,7 @@ import base64
 import re
 from typing import Final, NamedTuple
 
-from odradek.broker.security.state.sasl import SaslError
+from odradek.protocol.sasl.exchange import SaslError
 
 TOKEN_AUTH: Final = "tokenauth"
 GS2_HEADER: Final = b"n,,"

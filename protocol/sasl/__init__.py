@@ -1,0 +1,1 @@
+"""SASL mechanisms: their messages, and the exchanges of both sides without I/O."""
