@@ -20,6 +20,7 @@ from odradek.broker.composition.context import BrokerContext
 from odradek.broker.composition.environment import Environment
 from odradek.broker.composition.identity import Identity, find_identity
 from odradek.broker.composition.running_broker import RunningBroker
+from odradek.broker.composition.security import BrokerSecurity, security
 from odradek.broker.config.broker_config import BrokerConfig
 from odradek.broker.metadata.broker_registration import Registration
 from odradek.broker.metadata.cache import BrokerMetadata, MetadataCache
@@ -91,17 +92,25 @@ class Broker:
 
     async def _start(self, undo: contextlib.AsyncExitStack) -> None:
         environment = self._environment
-        session = RegistrySession(
-            environment.open_session
-            or registry_access.sessions(self._config, environment.disk, environment.clock, undo)
-        )
+        session = RegistrySession(environment.open_session or registry_access.sessions(self._config, environment, undo))
         undo.push_async_callback(session.close)
         identity = await find_identity(self._config, environment, session)
+        # The log manager closes them before this, unless the start fails before there is one.
+        undo.callback(lambda: identity.directories.close_unused(environment.clock.now_ms()))
         dispatcher = Dispatcher([], self.api_metrics)
-        addresses = Addresses(identity.config, environment.listen, environment.clock, dispatcher.frame)
+        timers = LoopTimers(environment.clock, asyncio.get_running_loop())
+        request_tasks = RequestTasks()
+        undo.push_async_callback(request_tasks.close)
+        secured = await security(identity.config, environment, timers, session, request_tasks)
+        addresses = Addresses(
+            identity.config,
+            environment.listen,
+            environment.clock,
+            partial(secured.channel_builder, dispatcher.frame),
+        )
         undo.callback(addresses.close)
         await addresses.bind()
-        context = self._context(undo, session, identity, addresses, dispatcher)
+        context = self._context(undo, session, identity, addresses, dispatcher, timers, request_tasks, secured)
         running = RunningBroker(context, identity, dispatcher, self.api_metrics, self._end)
         self._running = running
         undo.callback(addresses.close)  # closed first at the stop: no request is answered from then on
@@ -115,11 +124,11 @@ class Broker:
         identity: Identity,
         addresses: Addresses,
         dispatcher: Dispatcher,
+        timers: LoopTimers,
+        request_tasks: RequestTasks,
+        secured: BrokerSecurity,
     ) -> BrokerContext:
         config, environment = identity.config, self._environment
-        timers = LoopTimers(environment.clock, asyncio.get_running_loop())
-        request_tasks = RequestTasks()
-        undo.push_async_callback(request_tasks.close)
         session_ms = int(config["zookeeper.session.timeout.ms"])
         return BrokerContext(
             config=config,
@@ -135,6 +144,7 @@ class Broker:
             ),
             replicas=self.replicas,
             request_tasks=request_tasks,
+            security=secured,
             local=dispatcher.local,
             undo=undo,
         )

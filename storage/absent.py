@@ -79,7 +79,7 @@ class _NoDisk:
     def list(self, path: str) -> list[Entry]:
         return []
 
-    def make_directory(self, path: str) -> None:
+    def make_directory(self, path: str, mode: int = 0o777) -> None:
         _refuse()
 
     def rename(self, old: str, new: str) -> None:

@@ -399,8 +399,11 @@ class Directory:
         """Flush and close all logs, write the checkpoints and the clean shutdown file, and release the directory.
 
         `clean` False only releases the files, for a broker that stops at once. A failed log or directory prevents the
-        clean shutdown file. Raises KafkaError after everything that can be closed is closed.
+        clean shutdown file. A released directory stays as it is. Raises KafkaError after everything that can be closed
+        is closed.
         """
+        if self._lock is None:
+            return
         failed: KafkaError | None = None
         clean = clean and self.failure is None
         try:
@@ -427,8 +430,9 @@ class Directory:
         """Release the files and the lock, and write nothing."""
         for _, log in self._all_logs():
             log.close_files()
-        if self._lock is not None:
-            self._lock.release()
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            lock.release()
 
     def fail(self, reason: str) -> None:
         """Take the directory offline, with all that is in it."""

@@ -101,8 +101,8 @@ class Disk(Protocol):
         """The names in a directory, in no order."""
         ...
 
-    def make_directory(self, path: str) -> None:
-        """Create a directory and its parents; an existing one stays as it is."""
+    def make_directory(self, path: str, mode: int = 0o777) -> None:
+        """Create a directory, with a mode, and its parents; an existing one stays as it is."""
         ...
 
     def rename(self, old: str, new: str) -> None:
@@ -232,8 +232,8 @@ class OsDisk:
                 for name in names
             ]
 
-    def make_directory(self, path: str) -> None:
-        os.makedirs(path, exist_ok=True)
+    def make_directory(self, path: str, mode: int = 0o777) -> None:
+        os.makedirs(path, mode, exist_ok=True)
 
     def rename(self, old: str, new: str) -> None:
         os.replace(old, new)

@@ -5,7 +5,8 @@ leader of a partition verifies that the partition is in the transaction of a bat
 producer of transactions version 2 (KIP-890). Version 2 supports PRODUCER_FENCED, 5 TRANSACTION_ABORTABLE.
 
 If a partition does not exist, the coordinator refuses it and adds nothing: OPERATION_NOT_ATTEMPTED for the others.
-Clients must not write to internal topics: TOPIC_AUTHORIZATION_FAILED, with any permissions.
+Clients must not write to internal topics: TOPIC_AUTHORIZATION_FAILED, with any permissions. A producer has to be
+authorized to write to its transactional id and to the topics, a broker for CLUSTER_ACTION on the cluster.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from typing import TYPE_CHECKING, Final
 
 from odradek.broker.metadata.cache import MetadataCache
 from odradek.broker.metadata.state.topics import is_internal
+from odradek.broker.security.auth_helper import AuthHelper
+from odradek.broker.security.state.acls import AclOperation, ResourceType
 from odradek.broker.transaction.coordinator import TransactionCoordinator
 from odradek.broker.transaction.state.preparation import Owner
 from odradek.broker.transaction.state.records import EPOCH_PER_TRANSACTION
@@ -38,9 +41,10 @@ class AddPartitionsToTxn:
     KEY = 24
     VERSIONS = (0, 5)
 
-    def __init__(self, transactions: TransactionCoordinator, metadata_cache: MetadataCache) -> None:
+    def __init__(self, transactions: TransactionCoordinator, metadata_cache: MetadataCache, auth: AuthHelper) -> None:
         self._transactions = transactions
         self._metadata_cache = metadata_cache
+        self._auth = auth
 
     def handle(self, call: Call, request: m.AddPartitionsToTxnRequest) -> m.AddPartitionsToTxnResponse | None:
         entries = request.transactions
@@ -53,15 +57,25 @@ class AddPartitionsToTxn:
                     topics=request.v3_and_below_topics,
                 )
             ]
+        elif not self._auth.authorize_cluster(call, AclOperation.CLUSTER_ACTION):
+            return Response(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         gathered = _Gathered(call, entries)
         for number, entry in enumerate(entries):
-            self._verify_or_add(gathered, number, entry)
+            self._verify_or_add(call, gathered, number, entry)
         return gathered.response()
 
-    def _verify_or_add(self, gathered: _Gathered, number: int, entry: Entry) -> None:
+    def _verify_or_add(self, call: Call, gathered: _Gathered, number: int, entry: Entry) -> None:
         partitions = [(topic.name, index) for topic in entry.topics for index in topic.partitions]
         owner = Owner(entry.producer_id, entry.producer_epoch)
-        refused = {each: code for each in partitions if (code := self._refusal(each, gathered.is_of_a_client))}
+        topics = {name for name, _ in partitions}
+        if gathered.is_of_a_client:
+            resource, transactional_id = ResourceType.TRANSACTIONAL_ID, entry.transactional_id
+            if not self._auth.authorize(call, AclOperation.WRITE, resource, transactional_id):
+                gathered.put(number, dict.fromkeys(partitions, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
+                return
+            names = [name for name, _ in partitions if not is_internal(name)]
+            topics = self._auth.filter_by_authorized(call, AclOperation.WRITE, ResourceType.TOPIC, names)
+        refused = {each: code for each in partitions if (code := self._refusal(each, topics))}
         if refused:
             gathered.put(number, {each: refused.get(each, ErrorCode.OPERATION_NOT_ATTEMPTED) for each in partitions})
             return
@@ -79,9 +93,9 @@ class AddPartitionsToTxn:
             lambda outcome: gathered.put(number, dict.fromkeys(partitions, outcome.error)),
         )
 
-    def _refusal(self, partition: TopicPartition, asked_by_client: bool) -> ErrorCode:
-        """Why a partition can be in no transaction, or not in that of a client; NONE if it can."""
-        if asked_by_client and is_internal(partition[0]):
+    def _refusal(self, partition: TopicPartition, authorized: set[str]) -> ErrorCode:
+        """Why a partition cannot be in the transaction; NONE if it can."""
+        if partition[0] not in authorized:
             return ErrorCode.TOPIC_AUTHORIZATION_FAILED
         known = self._metadata_cache.leader(*partition)
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if known is None else ErrorCode.NONE

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 from odradek.broker.config.client_store import ClientConfigs
 from odradek.broker.config.state.client_quotas import ENTITY_TYPES, IP
 from odradek.broker.runtime.request_tasks import RequestTasks
+from odradek.broker.security.auth_helper import AuthHelper
+from odradek.broker.security.state.acls import AclOperation
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode, KafkaError
 
@@ -27,12 +29,30 @@ class AlterClientQuotas:
     KEY = 49
     VERSIONS = (0, 1)
 
-    def __init__(self, configs: ClientConfigs, request_tasks: RequestTasks) -> None:
+    def __init__(self, configs: ClientConfigs, request_tasks: RequestTasks, auth: AuthHelper) -> None:
         self._configs = configs
         self._request_tasks = request_tasks
+        self._auth = auth
 
-    def handle(self, call: Call, request: m.AlterClientQuotasRequest) -> None:
+    def handle(self, call: Call, request: m.AlterClientQuotasRequest) -> m.AlterClientQuotasResponse | None:
+        try:
+            self._auth.require_cluster(call, AclOperation.ALTER_CONFIGS)
+        except KafkaError as error:
+            return Response(
+                entries=[
+                    Response.EntryData(
+                        error_code=error.code,
+                        error_message=error.message,
+                        entity=[
+                            Response.EntityData(entity_type=part.entity_type, entity_name=part.entity_name)
+                            for part in entry.entity
+                        ],
+                    )
+                    for entry in request.entries
+                ]
+            )
         self._request_tasks.run(self._alter_all(call, request), call.connection.close)
+        return None
 
     async def _alter_all(self, call: Call, request: m.AlterClientQuotasRequest) -> None:
         outcomes: dict[tuple[tuple[str, str | None], ...], Outcome] = {}

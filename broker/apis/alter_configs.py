@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from odradek.broker.config.admin_manager import ConfigWriter
+from odradek.broker.config.admin_manager import TOPIC, ConfigWriter
 from odradek.broker.runtime.request_tasks import RequestTasks
+from odradek.broker.security.auth_helper import AuthHelper
+from odradek.broker.security.state.acls import AclOperation, ResourceType
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode, KafkaError
 
@@ -26,9 +28,10 @@ class AlterConfigs:
     KEY = 33
     VERSIONS = (0, 2)
 
-    def __init__(self, writer: ConfigWriter, request_tasks: RequestTasks) -> None:
+    def __init__(self, writer: ConfigWriter, request_tasks: RequestTasks, auth: AuthHelper) -> None:
         self._writer = writer
         self._request_tasks = request_tasks
+        self._auth = auth
 
     def handle(self, call: Call, request: m.AlterConfigsRequest) -> None:
         self._request_tasks.run(self._replace_all(call, request), call.connection.close)
@@ -43,8 +46,19 @@ class AlterConfigs:
                 if counts[kind, name] > 1:
                     raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
                 wanted = [(each.name, each.value) for each in resource.configs]
-                await self._writer.replace(kind, name, wanted, validate_only=request.validate_only)
+                await self._writer.replace(
+                    kind,
+                    name,
+                    wanted,
+                    validate_only=request.validate_only,
+                    is_allowed=self._is_allowed(call, kind, name),
+                )
             except KafkaError as error:
-                response.error_code, response.error_message = error.code, error.message
+                response.error_code, response.error_message = error.code, error.message or None
             answer.responses.append(response)
         call.reply(answer)
+
+    def _is_allowed(self, call: Call, kind: int, name: str) -> bool:
+        if kind == TOPIC:
+            return self._auth.authorize(call, AclOperation.ALTER_CONFIGS, ResourceType.TOPIC, name)
+        return self._auth.authorize_cluster(call, AclOperation.ALTER_CONFIGS)

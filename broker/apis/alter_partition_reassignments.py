@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 from odradek.broker.controller.controller import Controller
 from odradek.broker.runtime.request_tasks import RequestTasks
+from odradek.broker.security.auth_helper import AuthHelper
+from odradek.broker.security.state.acls import AclOperation
 from odradek.protocol import messages as m
 from odradek.protocol.errors import KafkaError
 
@@ -25,12 +27,20 @@ class AlterPartitionReassignments:
     KEY = 45
     VERSIONS = (0, 1)
 
-    def __init__(self, controller: Controller, request_tasks: RequestTasks) -> None:
+    def __init__(self, controller: Controller, request_tasks: RequestTasks, auth: AuthHelper) -> None:
         self._controller = controller
         self._request_tasks = request_tasks
+        self._auth = auth
 
-    def handle(self, call: Call, request: m.AlterPartitionReassignmentsRequest) -> None:
+    def handle(
+        self, call: Call, request: m.AlterPartitionReassignmentsRequest
+    ) -> m.AlterPartitionReassignmentsResponse | None:
+        try:
+            self._auth.require_cluster(call, AclOperation.ALTER)
+        except KafkaError as error:
+            return _refused(request, error)
         self._request_tasks.run(self._reassign(call, request), call.connection.close)
+        return None
 
     async def _reassign(self, call: Call, request: m.AlterPartitionReassignmentsRequest) -> None:
         allowed = request.allow_replication_factor_change
@@ -52,3 +62,22 @@ class AlterPartitionReassignments:
             result.partitions.append(PartitionResponse(partition_index=index, error_code=code, error_message=message))
         response.responses = list(topics.values())
         call.reply(response)
+
+
+def _refused(request: m.AlterPartitionReassignmentsRequest, error: KafkaError) -> m.AlterPartitionReassignmentsResponse:
+    """The error for the request, and for each of its partitions."""
+    code, message = error.code, error.message
+    return m.AlterPartitionReassignmentsResponse(
+        error_code=code,
+        error_message=message,
+        responses=[
+            TopicResponse(
+                name=topic.name,
+                partitions=[
+                    PartitionResponse(partition_index=each.partition_index, error_code=code, error_message=message)
+                    for each in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ],
+    )

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 from odradek.broker.metadata.cache import MetadataCache
 from odradek.broker.replication.alter_log_dirs import ReplicaMoves
+from odradek.broker.security.auth_helper import AuthHelper
+from odradek.broker.security.state.acls import AclOperation
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode, KafkaError
 
@@ -29,9 +31,10 @@ class AlterReplicaLogDirs:
     KEY = 34
     VERSIONS = (0, 2)
 
-    def __init__(self, moves: ReplicaMoves, metadata_cache: MetadataCache) -> None:
+    def __init__(self, moves: ReplicaMoves, metadata_cache: MetadataCache, auth: AuthHelper) -> None:
         self._moves = moves
         self._metadata_cache = metadata_cache
+        self._auth = auth
 
     def handle(self, call: Call, request: m.AlterReplicaLogDirsRequest) -> m.AlterReplicaLogDirsResponse:
         wanted = {
@@ -40,10 +43,12 @@ class AlterReplicaLogDirs:
             for topic in directory.topics
             for index in topic.partitions
         }
+        is_allowed = self._auth.authorize_cluster(call, AclOperation.ALTER)
         topics: dict[str, m.AlterReplicaLogDirsResponse.AlterReplicaLogDirTopicResult] = {}
         for (topic, index), path in wanted.items():
+            code = self._move(topic, index, path) if is_allowed else ErrorCode.CLUSTER_AUTHORIZATION_FAILED
             topics.setdefault(topic, TopicResult(topic_name=topic)).partitions.append(
-                PartitionResult(partition_index=index, error_code=self._move(topic, index, path))
+                PartitionResult(partition_index=index, error_code=code)
             )
         return m.AlterReplicaLogDirsResponse(results=list(topics.values()))
 

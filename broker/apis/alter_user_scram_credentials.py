@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING
 from odradek.broker.config.client_store import ClientConfigs
 from odradek.broker.controller.controller import Controller
 from odradek.broker.runtime.request_tasks import RequestTasks
-from odradek.broker.security.state.scram_credentials import (
+from odradek.broker.security.auth_helper import AuthHelper
+from odradek.broker.security.state.acls import AclOperation
+from odradek.protocol import messages as m
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.sasl.scram_credentials import (
     UserScramCredentialDeletion,
     UserScramCredentialUpsertion,
     problems,
 )
-from odradek.protocol import messages as m
-from odradek.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from odradek.broker.network.dispatcher import Call
@@ -31,7 +33,10 @@ class AlterUserScramCredentials:
     KEY = 51
     VERSIONS = (0, 0)
 
-    def __init__(self, configs: ClientConfigs, controller: Controller, request_tasks: RequestTasks) -> None:
+    def __init__(
+        self, configs: ClientConfigs, controller: Controller, request_tasks: RequestTasks, auth: AuthHelper
+    ) -> None:
+        self._auth = auth
         self._configs = configs
         self._controller = controller
         self._request_tasks = request_tasks
@@ -48,10 +53,12 @@ class AlterUserScramCredentials:
             for each in request.upsertions
         ]
         users = dict.fromkeys([*(each.user for each in deletions), *(each.user for each in upsertions)])
-        if self._controller.is_active:
-            refused = problems(deletions, upsertions)
-        else:
+        if not self._controller.is_active:
             refused = dict.fromkeys(users, KafkaError(ErrorCode.NOT_CONTROLLER))
+        elif not self._auth.authorize_cluster(call, AclOperation.ALTER):
+            refused = dict.fromkeys(users, KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
+        else:
+            refused = problems(deletions, upsertions)
         results = []
         for user in users:
             error = refused.get(user)

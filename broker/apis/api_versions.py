@@ -8,11 +8,11 @@ cluster. Before version 4 no range may begin at 0.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from odradek.broker.metadata.features import SUPPORTED, FeatureLevels
+from odradek.protocol import client_software
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from odradek.broker.network.dispatcher import Call
 
 LEVEL_0_FROM = 4
-SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
 class ApiVersions:
@@ -35,10 +34,7 @@ class ApiVersions:
         self._features = features
 
     def handle(self, call: Call, request: m.ApiVersionsRequest) -> m.ApiVersionsResponse:
-        if call.version >= 3 and not (
-            SOFTWARE_NAME.fullmatch(request.client_software_name)
-            and SOFTWARE_NAME.fullmatch(request.client_software_version)
-        ):
+        if not client_software.is_valid(request, call.version):
             return m.ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
         keys = [
             m.ApiVersionsResponse.ApiVersion(api_key=key, min_version=low, max_version=high)

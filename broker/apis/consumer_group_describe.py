@@ -1,6 +1,7 @@
 """ConsumerGroupDescribe (key 69), versions 0 and 1: describe groups of the consumer protocol (KIP-848).
 
-Version 1 adds the protocol of each member (KIP-1099). A group of another protocol gets GROUP_ID_NOT_FOUND.
+Version 1 adds the protocol of each member (KIP-1099). A group of another protocol gets GROUP_ID_NOT_FOUND. A group with
+an assigned topic that the client may not describe gets TOPIC_AUTHORIZATION_FAILED (Kafka since 4.0).
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from odradek.broker.group.group_metadata_manager import GroupMetadataManager
 from odradek.broker.group.state.consumer_group import ConsumerMembership
 from odradek.broker.group.state.consumer_group_members import ConsumerMember
 from odradek.broker.metadata.cache import MetadataCache
+from odradek.broker.security.auth_helper import AuthHelper
+from odradek.broker.security.state.acls import AclOperation, ResourceType
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
 
@@ -20,8 +23,7 @@ if TYPE_CHECKING:
     from odradek.broker.network.dispatcher import Call
 
 NOT_ASKED: Final = -(2**31)
-READ, DELETE, DESCRIBE = 3, 6, 8  # the numbers of Kafka's AclOperation
-ALL_OPERATIONS: Final = 1 << READ | 1 << DELETE | 1 << DESCRIBE
+NOT_DESCRIBED: Final = "The group has described topic(s) that the client is not authorized to describe."
 CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1
 Response = m.ConsumerGroupDescribeResponse
 
@@ -32,10 +34,13 @@ class ConsumerGroupDescribe:
     KEY = 69
     VERSIONS = (0, 1)
 
-    def __init__(self, groups: GroupMetadataManager, metadata_cache: MetadataCache, *, is_offered: bool) -> None:
+    def __init__(
+        self, groups: GroupMetadataManager, metadata_cache: MetadataCache, auth: AuthHelper, *, is_offered: bool
+    ) -> None:
         """`is_offered`: whether `group.coordinator.rebalance.protocols` contains the consumer protocol."""
         self._groups = groups
         self._metadata_cache = metadata_cache
+        self._auth = auth
         self._is_offered = is_offered
 
     def handle(self, call: Call, request: m.ConsumerGroupDescribeRequest) -> Response:
@@ -47,12 +52,31 @@ class ConsumerGroupDescribe:
                 for group_id in request.group_ids
             ]
             return Response(groups=refused)
-        described = [self._describe(group_id) for group_id in request.group_ids]
+        described = [self._authorized(call, group_id) for group_id in request.group_ids]
+        described.sort(key=lambda group: group.error_code != ErrorCode.GROUP_AUTHORIZATION_FAILED)
         if request.include_authorized_operations:
             for group in described:
                 if group.error_code == ErrorCode.NONE:
-                    group.authorized_operations = ALL_OPERATIONS
+                    group.authorized_operations = self._auth.authorized_operations(
+                        call, ResourceType.GROUP, group.group_id
+                    )
         return Response(groups=described)
+
+    def _authorized(self, call: Call, group_id: str) -> Response.DescribedGroup:
+        """A group, if the client may describe the group and the topics that it has assigned; otherwise the error."""
+        refused = Response.DescribedGroup(group_id=group_id, authorized_operations=NOT_ASKED)
+        if not self._auth.authorize(call, AclOperation.DESCRIBE, ResourceType.GROUP, group_id):
+            refused.error_code = ErrorCode.GROUP_AUTHORIZATION_FAILED
+            return refused
+        group = self._describe(group_id)
+        if self._auth.is_enabled:
+            topics = _assigned_topics(group)
+            described = self._auth.filter_by_authorized(call, AclOperation.DESCRIBE, ResourceType.TOPIC, topics)
+            if len(described) < len(topics):
+                refused.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                refused.error_message = NOT_DESCRIBED
+                return refused
+        return group
 
     def _describe(self, group_id: str) -> Response.DescribedGroup:
         error, group = self._groups.describe_consumers(group_id)
@@ -96,6 +120,16 @@ class ConsumerGroupDescribe:
                 if name is not None
             ]
         )
+
+
+def _assigned_topics(group: Response.DescribedGroup) -> set[str]:
+    """The names of the topics that are in the assignment or the target assignment of a member."""
+    return {
+        topic.topic_name
+        for member in group.members
+        for assignment in (member.assignment, member.target_assignment)
+        for topic in assignment.topic_partitions
+    }
 
 
 def _owned(member: ConsumerMember) -> dict[bytes, list[int]]:

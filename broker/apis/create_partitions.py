@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 from odradek.broker.controller.auto_topic_creation import TopicsKnown
 from odradek.broker.controller.controller import Controller, NewPartitions
 from odradek.broker.runtime.request_tasks import RequestTasks
+from odradek.broker.security.auth_helper import AuthHelper
+from odradek.broker.security.state.acls import AclOperation, ResourceType
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode, KafkaError
 
@@ -27,7 +29,10 @@ class CreatePartitions:
     KEY = 37
     VERSIONS = (0, 3)
 
-    def __init__(self, controller: Controller, known: TopicsKnown, request_tasks: RequestTasks) -> None:
+    def __init__(
+        self, controller: Controller, known: TopicsKnown, request_tasks: RequestTasks, auth: AuthHelper
+    ) -> None:
+        self._auth = auth
         self._controller = controller
         self._known = known
         self._request_tasks = request_tasks
@@ -37,7 +42,11 @@ class CreatePartitions:
 
     async def _create(self, call: Call, request: m.CreatePartitionsRequest) -> None:
         counts = Counter(topic.name for topic in request.topics)
-        wanted = [_new_partitions(topic) for topic in request.topics if counts[topic.name] == 1]
+        once = [topic.name for topic in request.topics if counts[topic.name] == 1]
+        allowed = set(once)
+        if self._controller.is_active:
+            allowed = self._auth.filter_by_authorized(call, AclOperation.ALTER, ResourceType.TOPIC, once)
+        wanted = [_new_partitions(topic) for topic in request.topics if topic.name in allowed]
         try:
             outcomes = await self._controller.create_partitions(wanted, validate_only=request.validate_only)
         except KafkaError as error:
@@ -46,6 +55,9 @@ class CreatePartitions:
             for name, count in counts.items():
                 if count > 1:
                     outcomes[name] = ErrorCode.INVALID_REQUEST, f"topic {name!r} is named {count} times in the request"
+            for name in once:
+                if name not in allowed:
+                    outcomes[name] = ErrorCode.TOPIC_AUTHORIZATION_FAILED, "The topic authorization is failed."
         grown = {topic.name: topic.count for topic in request.topics if outcomes[topic.name][0] is ErrorCode.NONE}
 
         def answer() -> None:

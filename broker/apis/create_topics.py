@@ -9,11 +9,15 @@ without brokers, or to a broker that does not exist, like KRaft; with ZooKeeper 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from odradek.broker.controller.auto_topic_creation import TopicsKnown
 from odradek.broker.controller.controller import Controller, NewTopic, TopicOutcome
+from odradek.broker.metadata.state.topics import CLUSTER_METADATA
 from odradek.broker.runtime.request_tasks import RequestTasks
+from odradek.broker.security.auth_helper import AuthHelper
+from odradek.broker.security.state.acls import AclOperation, ResourceType
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode, KafkaError
 
@@ -29,7 +33,10 @@ class CreateTopics:
     KEY = 19
     VERSIONS = (0, 7)
 
-    def __init__(self, controller: Controller, known: TopicsKnown, request_tasks: RequestTasks) -> None:
+    def __init__(
+        self, controller: Controller, known: TopicsKnown, request_tasks: RequestTasks, auth: AuthHelper
+    ) -> None:
+        self._auth = auth
         self._request_tasks = request_tasks
         self._controller = controller
         self._known = known
@@ -39,29 +46,28 @@ class CreateTopics:
 
     async def _create(self, call: Call, request: m.CreateTopicsRequest) -> None:
         counts = Counter(topic.name for topic in request.topics)
-        wanted = [_new_topic(topic) for topic in request.topics if counts[topic.name] == 1]
+        allowed, describable = self._authorized(call, counts)
+        once = (topic for topic in request.topics if counts[topic.name] == 1)
+        wanted = [_new_topic(topic) for topic in once if topic.name in allowed]
         try:
             outcomes = await self._controller.create_topics(wanted, validate_only=request.validate_only)
         except KafkaError as error:
             outcomes = [TopicOutcome(topic.name, error.code, error.message) for topic in wanted]
-        twice = [
-            TopicOutcome(
-                topic.name,
-                ErrorCode.INVALID_REQUEST,
-                f"topic {topic.name!r} is named {counts[topic.name]} times in the request",
-            )
-            for topic in request.topics
-            if counts[topic.name] > 1
-        ]
+        refused = _refused(request.topics, counts, allowed)
         made = [outcome for outcome in outcomes if outcome.error is ErrorCode.NONE]
 
         def answer() -> None:
             topics = [
                 _late(outcome)
                 if outcome.error is ErrorCode.NONE and not self._in_time(request, outcome)
-                else _result(outcome)
-                for outcome in outcomes + twice
+                else _result(outcome, is_described=outcome.name in describable)
+                for outcome in outcomes
             ]
+            for outcome in refused:
+                result = _result(outcome)
+                if outcome.name not in describable:
+                    result.topic_config_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                topics.append(result)
             call.reply(m.CreateTopicsResponse(topics=topics))
 
         if request.validate_only or not made or request.timeout_ms <= 0:
@@ -69,12 +75,41 @@ class CreateTopics:
         else:  # so that clients find the new topic, with its leaders, after the response
             self._known.wait_until(lambda: all(map(self._is_known, made)), request.timeout_ms, answer)
 
+    def _authorized(self, call: Call, names: Iterable[str]) -> tuple[set[str], set[str]]:
+        """The topics that the client may create, and those whose configuration it may read."""
+        auth, names = self._auth, list(names)
+        if not self._controller.is_active:  # this comes first
+            return set(names), set(names)
+        if auth.authorize_cluster(call, AclOperation.CREATE, log_if_denied=False):
+            allowed = set(names)
+        else:
+            allowed = auth.filter_by_authorized(call, AclOperation.CREATE, ResourceType.TOPIC, names)
+        describable = auth.filter_by_authorized(
+            call, AclOperation.DESCRIBE_CONFIGS, ResourceType.TOPIC, names, log_if_denied=False
+        )
+        forbidden = {CLUSTER_METADATA}  # the controller rejects it, with an error that is no secret
+        return allowed | forbidden, describable | forbidden
+
     def _in_time(self, request: m.CreateTopicsRequest, outcome: TopicOutcome) -> bool:
         return request.validate_only or (request.timeout_ms > 0 and self._is_known(outcome))
 
     def _is_known(self, made: TopicOutcome) -> bool:
         """Whether this broker's metadata have leaders of all partitions of the new topic, not of a former one."""
         return self._known.knows(made.name, made.partitions, made.topic_id)
+
+
+def _refused(
+    topics: list[m.CreateTopicsRequest.CreatableTopic], counts: Mapping[str, int], allowed: set[str]
+) -> list[TopicOutcome]:
+    """The topics that the request names several times, or that the client may not create."""
+    outcomes = []
+    for name in (topic.name for topic in topics):
+        if counts[name] > 1:
+            message = f"topic {name!r} is named {counts[name]} times in the request"
+            outcomes.append(TopicOutcome(name, ErrorCode.INVALID_REQUEST, message))
+        elif name not in allowed:
+            outcomes.append(TopicOutcome(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Authorization failed."))
+    return outcomes
 
 
 def _new_topic(topic: m.CreateTopicsRequest.CreatableTopic) -> NewTopic:
@@ -94,9 +129,13 @@ def _late(outcome: TopicOutcome) -> m.CreateTopicsResponse.CreatableTopicResult:
     )
 
 
-def _result(outcome: TopicOutcome) -> m.CreateTopicsResponse.CreatableTopicResult:
+def _result(outcome: TopicOutcome, *, is_described: bool = True) -> m.CreateTopicsResponse.CreatableTopicResult:
+    """The result of a topic; id and configuration of a new one only where the client may read the latter."""
     result = Result(name=outcome.name, error_code=outcome.error, error_message=outcome.message)
     if outcome.error is ErrorCode.NONE:
+        if not is_described:
+            result.topic_config_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            return result
         result.topic_id = outcome.topic_id
         result.num_partitions = outcome.partitions
         result.replication_factor = outcome.replication_factor

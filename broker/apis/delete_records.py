@@ -15,6 +15,8 @@ from odradek.broker.metadata.state.topics import is_internal
 from odradek.broker.replication.delayed_delete_records import INVALID_LOW_WATERMARK, DelayedDeleteRecords, Result
 from odradek.broker.replication.partition import Replica, Replicas
 from odradek.broker.runtime.purgatory import DelayedOperationPurgatory
+from odradek.broker.security.auth_helper import AuthHelper
+from odradek.broker.security.state.acls import AclOperation, ResourceType
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode, KafkaError
 
@@ -30,7 +32,14 @@ class DeleteRecords:
     KEY = 21
     VERSIONS = (0, 2)
 
-    def __init__(self, replicas: Replicas, metadata_cache: MetadataCache, purgatory: DelayedOperationPurgatory) -> None:
+    def __init__(
+        self,
+        replicas: Replicas,
+        metadata_cache: MetadataCache,
+        purgatory: DelayedOperationPurgatory,
+        auth: AuthHelper,
+    ) -> None:
+        self._auth = auth
         self._replicas = replicas
         self._metadata_cache = metadata_cache
         self._runs: Callable[[int], bool] = lambda broker_id: broker_id in metadata_cache.brokers
@@ -39,12 +48,16 @@ class DeleteRecords:
     def handle(self, call: Call, request: m.DeleteRecordsRequest) -> m.DeleteRecordsResponse | None:
         response = m.DeleteRecordsResponse()
         waiting: list[tuple[Replica, int, Result]] = []
+        names = (topic.name for topic in request.topics)
+        allowed = self._auth.filter_by_authorized(call, AclOperation.DELETE, ResourceType.TOPIC, names)
         for name, offsets in _by_topic(request).items():
             results = []
             for index, wanted in offsets.items():
                 result = Result(partition_index=index, low_watermark=INVALID_LOW_WATERMARK)
                 results.append(result)
                 try:
+                    if name not in allowed:
+                        raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
                     replica, offset = self._delete(name, index, wanted)
                 except KafkaError as refused:
                     result.error_code = refused.code

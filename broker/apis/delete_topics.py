@@ -19,6 +19,8 @@ from odradek.broker.controller.auto_topic_creation import TopicsKnown
 from odradek.broker.controller.controller import Controller
 from odradek.broker.metadata.cache import MetadataCache
 from odradek.broker.runtime.request_tasks import RequestTasks
+from odradek.broker.security.auth_helper import AuthHelper
+from odradek.broker.security.state.acls import AclOperation, ResourceType
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode, KafkaError
 
@@ -45,7 +47,9 @@ class DeleteTopics:
         enabled: Callable[[], bool],
         known: TopicsKnown,
         request_tasks: RequestTasks,
+        auth: AuthHelper,
     ) -> None:
+        self._auth = auth
         self._request_tasks = request_tasks
         self._metadata_cache = metadata_cache
         self._controller = controller
@@ -79,7 +83,7 @@ class DeleteTopics:
         return None
 
     async def _delete(self, call: Call, wanted: list[tuple[str | None, bytes]], timeout_ms: int) -> None:
-        results = [self._resolve(name, topic_id) for name, topic_id in wanted]
+        results = self._resolve_all(call, wanted)
         names = dict.fromkeys(result.name for result in results if not result.error_code)
         codes = {name: await self._delete_one(name) for name in names if name is not None}
         going = [name for name, code in codes.items() if code is ErrorCode.NONE]
@@ -99,6 +103,26 @@ class DeleteTopics:
             self._known.wait_until(
                 lambda: all(name not in self._metadata_cache.topics for name in going), timeout_ms, answer
             )
+
+    def _resolve_all(
+        self, call: Call, wanted: list[tuple[str | None, bytes]]
+    ) -> list[m.DeleteTopicsResponse.DeletableTopicResult]:
+        """The entries with their topics' names, or with errors.
+
+        The response has no name of a topic that the client may not describe, unless the request has it.
+        """
+        results = [self._resolve(name, topic_id) for name, topic_id in wanted]
+        named = [result.name for result in results if result.name is not None]
+        auth, topic = self._auth, ResourceType.TOPIC
+        described = auth.filter_by_authorized(call, AclOperation.DESCRIBE, topic, named)
+        allowed = auth.filter_by_authorized(call, AclOperation.DELETE, topic, named)
+        for result in results:
+            if result.name is not None and result.name not in allowed:
+                result.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            if result.name is not None and result.topic_id != NO_TOPIC_ID and result.name not in described:
+                result.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                result.name = None
+        return results
 
     def _resolve(self, name: str | None, topic_id: bytes) -> m.DeleteTopicsResponse.DeletableTopicResult:
         """An entry with its topic's name, or with an error from this broker's metadata."""

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Final
 from odradek.broker.config.client_store import ClientConfigs
 from odradek.broker.config.state.client_quotas import CLIENT_ID, IP, USER, ClientQuotaFilterComponent, check_filter
 from odradek.broker.runtime.request_tasks import RequestTasks
+from odradek.broker.security.auth_helper import AuthHelper
+from odradek.broker.security.state.acls import AclOperation
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode, KafkaError
 
@@ -29,11 +31,14 @@ class DescribeClientQuotas:
     KEY = 48
     VERSIONS = (0, 1)
 
-    def __init__(self, configs: ClientConfigs, request_tasks: RequestTasks) -> None:
+    def __init__(self, configs: ClientConfigs, request_tasks: RequestTasks, auth: AuthHelper) -> None:
         self._configs = configs
         self._request_tasks = request_tasks
+        self._auth = auth
 
     def handle(self, call: Call, request: m.DescribeClientQuotasRequest) -> m.DescribeClientQuotasResponse | None:
+        if not self._auth.authorize_cluster(call, AclOperation.DESCRIBE_CONFIGS):
+            return Response(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, error_message=None, entries=None)
         components = request.components
         if not all(
             each.match_type in (DEFAULT, ANY) or (each.match_type == EXACT and each.match is not None)

@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from odradek.broker.metadata.cache import MetadataCache
-from odradek.broker.metadata.state.topics import CLUSTER_OPERATIONS
+from odradek.broker.security.auth_helper import AuthHelper
+from odradek.broker.security.state.acls import CLUSTER_NAME, AclOperation, ResourceType
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
 
@@ -26,8 +27,9 @@ class DescribeCluster:
     KEY = 60
     VERSIONS = (0, 2)
 
-    def __init__(self, metadata_cache: MetadataCache) -> None:
+    def __init__(self, metadata_cache: MetadataCache, auth: AuthHelper) -> None:
         self._metadata_cache = metadata_cache
+        self._auth = auth
 
     def handle(self, call: Call, request: m.DescribeClusterRequest) -> m.DescribeClusterResponse:
         metadata_cache = self._metadata_cache
@@ -52,5 +54,9 @@ class DescribeCluster:
             ],
         )
         if request.include_cluster_authorized_operations:
-            response.cluster_authorized_operations = CLUSTER_OPERATIONS
+            response.cluster_authorized_operations = 0
+            if self._auth.authorize_cluster(call, AclOperation.DESCRIBE):
+                response.cluster_authorized_operations = self._auth.authorized_operations(
+                    call, ResourceType.CLUSTER, CLUSTER_NAME
+                )
         return response

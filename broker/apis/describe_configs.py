@@ -15,6 +15,8 @@ from odradek.broker.config.types import ConfigEntry, Type, whole_number
 from odradek.broker.metadata.cache import MetadataCache
 from odradek.broker.metadata.state.topics import name_problem
 from odradek.broker.runtime.request_tasks import RequestTasks
+from odradek.broker.security.auth_helper import AuthHelper
+from odradek.broker.security.state.acls import AclOperation, ResourceType
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode, KafkaError
 
@@ -36,8 +38,14 @@ class DescribeConfigs:
     VERSIONS = (0, 4)
 
     def __init__(
-        self, config: BrokerConfig, metadata_cache: MetadataCache, topics: TopicConfigs, request_tasks: RequestTasks
+        self,
+        config: BrokerConfig,
+        metadata_cache: MetadataCache,
+        topics: TopicConfigs,
+        request_tasks: RequestTasks,
+        auth: AuthHelper,
     ) -> None:
+        self._auth = auth
         self._config = config
         self._metadata_cache = metadata_cache
         self._topics = topics
@@ -56,6 +64,7 @@ class DescribeConfigs:
     ) -> m.DescribeConfigsResponse.DescribeConfigsResult:
         result = Result(resource_type=resource.resource_type, resource_name=resource.resource_name)
         try:
+            self._require_right(call, resource.resource_type, resource.resource_name)
             entries = await self._entries(resource.resource_type, resource.resource_name)
         except KafkaError as error:
             result.error_code, result.error_message = error.code, error.message
@@ -65,6 +74,15 @@ class DescribeConfigs:
             _entry(entry, call.version, request) for entry in entries if not wanted or entry.name in wanted
         ]
         return result
+
+    def _require_right(self, call: Call, kind: int, name: str) -> None:
+        """Raises KafkaError with the code of a resource that the client may not describe."""
+        operation = AclOperation.DESCRIBE_CONFIGS
+        if kind == TOPIC:
+            if not self._auth.authorize(call, operation, ResourceType.TOPIC, name):
+                raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Topic authorization failed.")
+        elif kind in (BROKER, LOGGER, CLIENT_METRICS):
+            self._auth.require_cluster(call, operation)
 
     async def _entries(self, kind: int, name: str) -> list[ConfigEntry]:
         if kind == TOPIC:

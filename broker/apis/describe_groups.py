@@ -12,6 +12,8 @@ from odradek.broker.group.group_metadata_manager import GroupMetadataManager
 from odradek.broker.group.state.classic_group import ClassicGroup
 from odradek.broker.group.state.classic_members import Member
 from odradek.broker.group.state.classic_requests import ClassicGroupState
+from odradek.broker.security.auth_helper import AuthHelper
+from odradek.broker.security.state.acls import AclOperation, ResourceType
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
 
@@ -20,9 +22,6 @@ if TYPE_CHECKING:
 
 FIRST_VERSION_WITH_NOT_FOUND: Final = 6
 NOT_ASKED: Final = -(2**31)
-READ, DELETE, DESCRIBE = 3, 6, 8  # the numbers of Kafka's AclOperation
-ALL_OPERATIONS: Final = 1 << READ | 1 << DELETE | 1 << DESCRIBE
-"""All operations on a group; without access control every client is authorized for them."""
 Described = m.DescribeGroupsResponse.DescribedGroup
 
 
@@ -32,25 +31,35 @@ class DescribeGroups:
     KEY = 15
     VERSIONS = (0, 6)
 
-    def __init__(self, groups: GroupMetadataManager) -> None:
+    def __init__(self, groups: GroupMetadataManager, auth: AuthHelper) -> None:
         self._groups = groups
+        self._auth = auth
 
     def handle(self, call: Call, request: m.DescribeGroupsRequest) -> m.DescribeGroupsResponse:
-        described = [self._describe(group_id, call.version) for group_id in request.groups]
+        described = [self._describe(call, group_id) for group_id in request.groups]
+        described.sort(key=lambda group: group.error_code != ErrorCode.GROUP_AUTHORIZATION_FAILED)
         if request.include_authorized_operations:
             for group in described:
                 if group.error_code == ErrorCode.NONE:
-                    group.authorized_operations = ALL_OPERATIONS
+                    group.authorized_operations = self._auth.authorized_operations(
+                        call, ResourceType.GROUP, group.group_id
+                    )
         return m.DescribeGroupsResponse(groups=described)
 
-    def _describe(self, group_id: str, version: int) -> Described:
+    def _describe(self, call: Call, group_id: str) -> Described:
+        if not self._auth.authorize(call, AclOperation.DESCRIBE, ResourceType.GROUP, group_id):
+            return Described(
+                group_id=group_id,
+                error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED,
+                authorized_operations=NOT_ASKED,
+            )
         error, group = self._groups.describe(group_id)
         if error:
             return Described(group_id=group_id, error_code=error, authorized_operations=NOT_ASKED)
         if group is not None:
             return _described(group_id, group)
         dead = Described(group_id=group_id, group_state=ClassicGroupState.DEAD.value)
-        if version >= FIRST_VERSION_WITH_NOT_FOUND:
+        if call.version >= FIRST_VERSION_WITH_NOT_FOUND:
             dead.error_code = ErrorCode.GROUP_ID_NOT_FOUND
             dead.error_message = f"Group {group_id} not found."
         return dead

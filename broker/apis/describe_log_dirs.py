@@ -9,6 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from odradek.broker.replication.log_dirs import DirectoryDescription, LogDirs
+from odradek.broker.security.auth_helper import AuthHelper
+from odradek.broker.security.state.acls import AclOperation
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
 
@@ -26,10 +28,13 @@ class DescribeLogDirs:
     KEY = 35
     VERSIONS = (0, 5)
 
-    def __init__(self, log_dirs: LogDirs) -> None:
+    def __init__(self, log_dirs: LogDirs, auth: AuthHelper) -> None:
         self._log_dirs = log_dirs
+        self._auth = auth
 
     def handle(self, call: Call, request: m.DescribeLogDirsRequest) -> m.DescribeLogDirsResponse:
+        if not self._auth.authorize_cluster(call, AclOperation.DESCRIBE):
+            return m.DescribeLogDirsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         wanted = None
         if request.topics is not None:
             wanted = {(topic.topic, index) for topic in request.topics for index in topic.partitions}

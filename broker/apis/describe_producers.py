@@ -11,6 +11,8 @@ from odradek.broker.metadata.cache import MetadataCache
 from odradek.broker.metadata.state.topics import name_problem
 from odradek.broker.replication.partition import Replicas
 from odradek.broker.replication.state.partition import Role
+from odradek.broker.security.auth_helper import AuthHelper
+from odradek.broker.security.state.acls import AclOperation, ResourceType
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
 
@@ -26,26 +28,29 @@ class DescribeProducers:
     KEY = 61
     VERSIONS = (0, 0)
 
-    def __init__(self, replicas: Replicas, metadata_cache: MetadataCache) -> None:
+    def __init__(self, replicas: Replicas, metadata_cache: MetadataCache, auth: AuthHelper) -> None:
         self._replicas = replicas
         self._metadata_cache = metadata_cache
+        self._auth = auth
 
     def handle(self, call: Call, request: m.DescribeProducersRequest) -> m.DescribeProducersResponse:
-        return Response(
-            topics=[
-                Response.TopicResponse(
-                    name=topic.name, partitions=[self._describe(topic.name, index) for index in topic.partition_indexes]
-                )
-                for topic in request.topics
+        return Response(topics=[self._topic(call, topic.name, topic.partition_indexes) for topic in request.topics])
+
+    def _topic(self, call: Call, name: str, indexes: list[int]) -> Response.TopicResponse:
+        problem, code = name_problem(name), ErrorCode.INVALID_TOPIC_EXCEPTION
+        if problem is None and not self._auth.authorize(call, AclOperation.READ, ResourceType.TOPIC, name):
+            problem, code = "Topic authorization failed.", ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        if problem is None:
+            partitions = [self._describe(name, index) for index in indexes]
+        else:
+            partitions = [
+                Response.PartitionResponse(partition_index=index, error_code=code, error_message=problem)
+                for index in indexes
             ]
-        )
+        return Response.TopicResponse(name=name, partitions=partitions)
 
     def _describe(self, topic: str, index: int) -> Response.PartitionResponse:
         answer = Response.PartitionResponse(partition_index=index)
-        problem = name_problem(topic)
-        if problem is not None:
-            answer.error_code, answer.error_message = ErrorCode.INVALID_TOPIC_EXCEPTION, problem
-            return answer
         replica = self._replicas.get(topic, index)
         if replica is None:
             answer.error_code = self._metadata_cache.error_without_replica(topic, index)

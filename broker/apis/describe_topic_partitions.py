@@ -4,6 +4,9 @@ The response contains topics in the order of their names, with at most `max.requ
 all, or fewer if the client requests fewer; if there are more, it contains a cursor, with which the next request
 continues. A cursor at a topic that is not requested, or before its first partition, is refused. Unlike Metadata, this
 API never creates a topic. Eligible leader replicas exist only with KRaft: the lists are empty.
+
+Topics that the client may not describe are omitted; those that it requests by name come last, with the same error
+whether they exist or not.
 """
 
 from __future__ import annotations
@@ -12,7 +15,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from odradek.broker.metadata.cache import NO_LEADER, MetadataCache, TopicMetadata
-from odradek.broker.metadata.state.topics import TOPIC_OPERATIONS, is_internal, why_missing
+from odradek.broker.metadata.state.topics import is_internal, why_missing
+from odradek.broker.security.auth_helper import AuthHelper
+from odradek.broker.security.state.acls import AclOperation, ResourceType
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
 
@@ -31,10 +36,11 @@ class DescribeTopicPartitions:
     KEY = 75
     VERSIONS = (0, 0)
 
-    def __init__(self, metadata_cache: MetadataCache, limit: Callable[[], int]) -> None:
+    def __init__(self, metadata_cache: MetadataCache, limit: Callable[[], int], auth: AuthHelper) -> None:
         """`limit()` is the maximum number of partitions of one response."""
         self._metadata_cache = metadata_cache
         self._limit = limit
+        self._auth = auth
 
     def handle(self, call: Call, request: m.DescribeTopicPartitionsRequest) -> m.DescribeTopicPartitionsResponse:
         cursor = request.cursor
@@ -45,13 +51,17 @@ class DescribeTopicPartitions:
         names = named or self._metadata_cache.topics
         left = max(1, min(self._limit(), request.response_partition_limit))
         response = Response()
-        for name in sorted(name for name in names if name >= begin[0]):
+        wanted = sorted(name for name in names if name >= begin[0])
+        described = self._auth.filter_by_authorized(call, AclOperation.DESCRIBE, ResourceType.TOPIC, wanted)
+        for name in wanted:
+            if name not in described:
+                continue
             if not left:
                 response.next_cursor = Response.Cursor(topic_name=name, partition_index=0)
                 break
             topic = self._metadata_cache.topics.get(name)
             if topic is None:
-                response.topics.append(_unknown(name, is_initialized=self._metadata_cache.is_initialized))
+                response.topics.append(self._unknown(call, name))
                 continue
             first = begin[1] if name == begin[0] else 0
             page = self._page(call, topic, first, left)
@@ -61,6 +71,11 @@ class DescribeTopicPartitions:
                 after = first + len(page.partitions)
                 response.next_cursor = Response.Cursor(topic_name=name, partition_index=after)
                 break
+        response.topics += [
+            Topic(name=name, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+            for name in (wanted if named else ())
+            if name not in described
+        ]
         return response
 
     def _page(
@@ -87,16 +102,13 @@ class DescribeTopicPartitions:
             topic_id=topic.topic_id,
             is_internal=topic.internal,
             partitions=partitions,
-            topic_authorized_operations=TOPIC_OPERATIONS,
+            topic_authorized_operations=self._auth.authorized_operations(call, ResourceType.TOPIC, topic.name),
         )
 
-
-def _unknown(
-    name: str, *, is_initialized: bool
-) -> m.DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic:
-    return Topic(
-        name=name,
-        error_code=why_missing(name, is_initialized=is_initialized),
-        is_internal=is_internal(name),
-        topic_authorized_operations=TOPIC_OPERATIONS,
-    )
+    def _unknown(self, call: Call, name: str) -> m.DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic:
+        return Topic(
+            name=name,
+            error_code=why_missing(name, is_initialized=self._metadata_cache.is_initialized),
+            is_internal=is_internal(name),
+            topic_authorized_operations=self._auth.authorized_operations(call, ResourceType.TOPIC, name),
+        )

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 from odradek.broker.config.client_store import ClientConfigs
 from odradek.broker.runtime.request_tasks import RequestTasks
+from odradek.broker.security.auth_helper import AuthHelper
+from odradek.broker.security.state.acls import AclOperation
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
 
@@ -26,12 +28,20 @@ class DescribeUserScramCredentials:
     KEY = 50
     VERSIONS = (0, 0)
 
-    def __init__(self, configs: ClientConfigs, request_tasks: RequestTasks) -> None:
+    def __init__(self, configs: ClientConfigs, request_tasks: RequestTasks, auth: AuthHelper) -> None:
         self._configs = configs
         self._request_tasks = request_tasks
+        self._auth = auth
 
-    def handle(self, call: Call, request: m.DescribeUserScramCredentialsRequest) -> None:
+    def handle(
+        self, call: Call, request: m.DescribeUserScramCredentialsRequest
+    ) -> m.DescribeUserScramCredentialsResponse | None:
+        if not self._auth.authorize_cluster(call, AclOperation.DESCRIBE):
+            code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+            unnamed = [Result(error_code=code, error_message=None) for _ in request.users or ()]  # like Kafka's
+            return Response(error_code=code, error_message=None, results=unnamed)
         self._request_tasks.run(self._describe(call, request), call.connection.close)
+        return None
 
     async def _describe(self, call: Call, request: m.DescribeUserScramCredentialsRequest) -> None:
         names = Counter(each.name for each in request.users or ())

@@ -15,6 +15,8 @@ from odradek.broker.controller.auto_topic_creation import TopicsKnown
 from odradek.broker.controller.controller import Controller
 from odradek.broker.metadata.cache import MetadataCache
 from odradek.broker.runtime.request_tasks import RequestTasks
+from odradek.broker.security.auth_helper import AuthHelper
+from odradek.broker.security.state.acls import AclOperation
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.topic_partition import TopicPartition
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
 
 PREFERRED: Final = 0
 UNCLEAN: Final = 1
+ONE_CODE_FROM: Final = 1
+"""The first version with an error code for the request as a whole."""
 TopicResult = m.ElectLeadersResponse.ReplicaElectionResult
 PartitionResult = m.ElectLeadersResponse.PartitionResult
 Outcome = tuple[ErrorCode, str | None]
@@ -43,16 +47,27 @@ class ElectLeaders:
     VERSIONS = (0, 2)
 
     def __init__(
-        self, controller: Controller, metadata_cache: MetadataCache, known: TopicsKnown, request_tasks: RequestTasks
+        self,
+        controller: Controller,
+        metadata_cache: MetadataCache,
+        known: TopicsKnown,
+        request_tasks: RequestTasks,
+        auth: AuthHelper,
     ) -> None:
         self._controller = controller
         self._metadata_cache = metadata_cache
         self._known = known
         self._request_tasks = request_tasks
+        self._auth = auth
 
     def handle(self, call: Call, request: m.ElectLeadersRequest) -> m.ElectLeadersResponse | None:
         if request.election_type not in (PREFERRED, UNCLEAN):
             return m.ElectLeadersResponse(error_code=ErrorCode.INVALID_REQUEST)
+        if not self._auth.authorize_cluster(call, AclOperation.ALTER):
+            code, wanted = ErrorCode.CLUSTER_AUTHORIZATION_FAILED, request.topic_partitions or ()
+            refused = _response({(each.topic, index): (code, None) for each in wanted for index in each.partitions})
+            refused.error_code = code if call.version >= ONE_CODE_FROM else ErrorCode.NONE
+            return refused
         self._request_tasks.run(self._elect(call, request), call.connection.close)
         return None
 

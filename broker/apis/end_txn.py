@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from odradek.broker.security.auth_helper import AuthHelper
+from odradek.broker.security.state.acls import AclOperation, ResourceType
 from odradek.broker.transaction.coordinator import TransactionCoordinator
 from odradek.broker.transaction.state.preparation import Owner
 from odradek.broker.transaction.state.records import EPOCH_PER_TRANSACTION
@@ -29,10 +31,15 @@ class EndTxn:
     KEY = 26
     VERSIONS = (0, 5)
 
-    def __init__(self, transactions: TransactionCoordinator) -> None:
+    def __init__(self, transactions: TransactionCoordinator, auth: AuthHelper) -> None:
         self._transactions = transactions
+        self._auth = auth
 
-    def handle(self, call: Call, request: m.EndTxnRequest) -> None:
+    def handle(self, call: Call, request: m.EndTxnRequest) -> m.EndTxnResponse | None:
+        resource, transactional_id = ResourceType.TRANSACTIONAL_ID, request.transactional_id
+        if not self._auth.authorize(call, AclOperation.WRITE, resource, transactional_id):
+            return m.EndTxnResponse(error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+
         def answer(outcome: Outcome) -> None:
             error = outcome.error
             if error is ErrorCode.PRODUCER_FENCED and call.version < KNOWS_FENCED:
@@ -45,4 +52,5 @@ class EndTxn:
 
         version = EPOCH_PER_TRANSACTION if call.version >= BUMPS_EPOCH else 0
         owner = Owner(request.producer_id, request.producer_epoch)
-        self._transactions.end(request.transactional_id, owner, request.committed, version, answer)
+        self._transactions.end(transactional_id, owner, request.committed, version, answer)
+        return None

@@ -7,6 +7,9 @@ racks (KIP-392), 12 the epoch of the last fetched record, 13 topic ids in place 
 state as a tagged field (KIP-903), 16 the leader's address in a response of the wrong broker (KIP-951). Between Odradek
 brokers, additional tagged fields contain the progress of compaction (docs/compaction.md).
 
+A consumer needs READ on each topic, a follower CLUSTER_ACTION on the cluster. A partition without authorization has an
+error in the response, which waits for the data of the other partitions all the same.
+
 Versions 0 to 3 get message sets of magic 0 and 1 in place of batches (KIP-31, KIP-32), converted in a thread where that
 takes long; where the topic forbids it (`message.downconversion.enable`), UNSUPPORTED_VERSION. Up to version 2 a
 response never exceeds the requested size, not even by one batch. Topics with zstd compression are readable from version
@@ -15,6 +18,7 @@ response never exceeds the requested size, not even by one batch. Topics with zs
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -33,12 +37,16 @@ from odradek.broker.replication.partition import Replicas, Worker
 from odradek.broker.replication.state.fetch_session import FetchContext, FetchPartition, FetchSessions
 from odradek.broker.replication.state.partition import NO_EPOCH
 from odradek.broker.runtime.timers import Clock
+from odradek.broker.security.auth_helper import AuthHelper
+from odradek.broker.security.state.acls import AclOperation, ResourceType
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from odradek.broker.network.dispatcher import Call
 
+READ: Final = AclOperation.READ
+TOPIC: Final = ResourceType.TOPIC
 STORAGE_ERROR_FROM: Final = 6
 SESSIONS_FROM: Final = 7
 REPLICA_STATE_FROM: Final = 15
@@ -48,6 +56,7 @@ NO_RECORDS = (ErrorCode.UNSUPPORTED_VERSION, ErrorCode.UNSUPPORTED_COMPRESSION_T
 """Errors for which Kafka sends null records, not empty ones."""
 BEFORE_THE_LOG = (
     *NO_RECORDS,
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED,
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ErrorCode.UNKNOWN_TOPIC_ID,
     ErrorCode.INCONSISTENT_TOPIC_ID,
@@ -71,6 +80,7 @@ class Fetch:
         sessions: FetchSessions,
         clock: Clock,
         worker: Worker,
+        auth: AuthHelper,
     ) -> None:
         """`worker` converts large responses of old format."""
         self._reader = reader
@@ -79,6 +89,7 @@ class Fetch:
         self._sessions = sessions
         self._clock = clock
         self._worker = worker
+        self._auth = auth
 
     def handle(self, call: Call, request: m.FetchRequest) -> m.FetchResponse | None:
         replica_id, replica_epoch = request.replica_id, -1
@@ -92,8 +103,26 @@ class Fetch:
         if request.isolation_level not in ISOLATION_LEVELS:
             return _unknown_isolation_level(call, request)
         call.from_follower = replica_id != CONSUMER
-        reading = FetchReading(self._reader, self, call, request, context, replica_id, replica_epoch)
+        if call.version >= TOPIC_IDS_FROM:
+            self._reader.resolve(context.partitions)
+        denied: Collection[str] = ()
+        if self._auth.is_enabled:
+            denied = self._denied(call, context, replica_id)
+        reading = FetchReading(self._reader, self, call, request, context, replica_id, replica_epoch, denied)
         return self._reader.fetch(call, reading, request.max_wait_ms)
+
+    def _denied(self, call: Call, context: FetchContext, replica_id: int) -> Collection[str]:
+        """The topics that the sender may not read; a topic without a name (unknown id) only for followers."""
+        partitions = context.partitions
+        if replica_id >= 0:
+            is_replica = self._auth.authorize_cluster(call, AclOperation.CLUSTER_ACTION)
+            return () if is_replica else {partition.topic for partition in partitions}
+        if len(partitions) == 1 and (topic := partitions[0].topic):
+            return () if self._auth.authorize(call, READ, TOPIC, topic) else (topic,)
+        names = [partition.topic for partition in partitions]
+        if call.version >= TOPIC_IDS_FROM and "" in names:
+            names = [name for name in names if name]
+        return self._auth.unauthorized(call, READ, TOPIC, names)
 
     def _context(self, call: Call, request: m.FetchRequest, replica_id: int) -> FetchContext:
         """The context of the request in its fetch session."""

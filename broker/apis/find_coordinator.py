@@ -2,6 +2,7 @@
 
 Version 1 adds the type of key (transactions) and an error message, version 4 many keys in one request (KIP-699),
 version 5 an error code for transactions (KIP-890) and version 6 share groups (KIP-932), which Odradek does not support.
+The client has to be authorized to describe the group or the transactional id.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
+from odradek.broker.security.auth_helper import AuthHelper
+from odradek.broker.security.state.acls import AclOperation, ResourceType
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
 
@@ -18,7 +21,11 @@ if TYPE_CHECKING:
 GROUP: Final = 0
 TRANSACTION: Final = 1
 SHARE: Final = 2
-KINDS: Final = (GROUP, TRANSACTION)
+RESOURCES: Final = {
+    GROUP: (ResourceType.GROUP, ErrorCode.GROUP_AUTHORIZATION_FAILED),
+    TRANSACTION: (ResourceType.TRANSACTIONAL_ID, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
+}
+"""The resource that a key of each type names, and the error of a client that may not describe it."""
 DEADLINE_MS: Final = 2_000
 """How long a request waits while the topic is created or its partition gets another leader. Kafka returns an error at
 once; librdkafka retries twice within 200 ms for the group of a transaction, then never."""
@@ -48,22 +55,28 @@ class FindCoordinator:
     KEY = 10
     VERSIONS = (0, 6)
 
-    def __init__(self, lookup: CoordinatorLookup) -> None:
+    def __init__(self, lookup: CoordinatorLookup, auth: AuthHelper) -> None:
         self._lookup = lookup
+        self._auth = auth
 
     def handle(self, call: Call, request: m.FindCoordinatorRequest) -> m.FindCoordinatorResponse | None:
         kind = request.key_type
         keys = [request.key] if call.version < FIRST_VERSION_WITH_MANY_KEYS else request.coordinator_keys
-        if kind in KINDS and any(self._lookup.coordinator(kind, key, call.listener)[0] for key in keys):
-            self._lookup.await_coordinators(
-                kind, keys, call.listener, DEADLINE_MS, lambda: call.reply(self._answer(call, request))
-            )
-            return None
-        return self._answer(call, request)
+        refused: set[str] = set()
+        if kind in RESOURCES:
+            resource, _ = RESOURCES[kind]
+            refused = {key for key in keys if not self._auth.authorize(call, AclOperation.DESCRIBE, resource, key)}
+            wanted = [key for key in keys if key not in refused]
+            if any(self._lookup.coordinator(kind, key, call.listener)[0] for key in wanted):
+                self._lookup.await_coordinators(
+                    kind, wanted, call.listener, DEADLINE_MS, lambda: call.reply(self._answer(call, request, refused))
+                )
+                return None
+        return self._answer(call, request, refused)
 
-    def _answer(self, call: Call, request: m.FindCoordinatorRequest) -> m.FindCoordinatorResponse:
+    def _answer(self, call: Call, request: m.FindCoordinatorRequest, refused: set[str]) -> m.FindCoordinatorResponse:
         if call.version < FIRST_VERSION_WITH_MANY_KEYS:
-            error, node_id, host, port, message = self._find(call, request.key_type, request.key)
+            error, node_id, host, port, message = self._find(call, request.key_type, request.key, refused)
             return m.FindCoordinatorResponse(
                 error_code=error,
                 # Kafka returns the message NONE on success, which appears in the logs of clients.
@@ -73,18 +86,22 @@ class FindCoordinator:
                 port=port,
             )
         return m.FindCoordinatorResponse(
-            coordinators=[self._coordinator(call, request.key_type, key) for key in request.coordinator_keys]
+            coordinators=[self._coordinator(call, request.key_type, key, refused) for key in request.coordinator_keys]
         )
 
-    def _coordinator(self, call: Call, kind: int, key: str) -> m.FindCoordinatorResponse.Coordinator:
-        error, node_id, host, port, message = self._find(call, kind, key)
+    def _coordinator(self, call: Call, kind: int, key: str, refused: set[str]) -> m.FindCoordinatorResponse.Coordinator:
+        error, node_id, host, port, message = self._find(call, kind, key, refused)
         return m.FindCoordinatorResponse.Coordinator(
             key=key, error_code=error, error_message=message or "", node_id=node_id, host=host, port=port
         )
 
-    def _find(self, call: Call, kind: int, key: str) -> Found:
+    def _find(self, call: Call, kind: int, key: str, refused: set[str]) -> Found:
         if kind == SHARE and call.version >= FIRST_VERSION_WITH_SHARE_GROUPS:
+            if not self._auth.authorize_cluster(call, AclOperation.CLUSTER_ACTION):
+                return ErrorCode.CLUSTER_AUTHORIZATION_FAILED, -1, "", -1, None
             return ErrorCode.COORDINATOR_NOT_AVAILABLE, -1, "", -1, "share groups are not served"
-        if kind not in KINDS:
+        if kind not in RESOURCES:
             return ErrorCode.INVALID_REQUEST, -1, "", -1, f"coordinators of type {kind} are not served; 0 or 1 are"
+        if key in refused:
+            return RESOURCES[kind][1], -1, "", -1, None
         return self._lookup.coordinator(kind, key, call.listener)

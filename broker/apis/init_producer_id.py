@@ -4,12 +4,17 @@ An idempotent producer gets an unused producer id, with epoch 0. The coordinator
 producer the next epoch and fences the former owner (KIP-98). From version 3 on a producer may send its former id and
 epoch, and continues in the next epoch only if it still owns the transactional id (KIP-360); version 4 supports
 PRODUCER_FENCED, 5 TRANSACTION_ABORTABLE.
+
+A transactional producer has to be authorized to write to its transactional id, an idempotent producer to write to some
+topic or, as in older releases, for IDEMPOTENT_WRITE on the cluster (KIP-679).
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from odradek.broker.security.auth_helper import AuthHelper
+from odradek.broker.security.state.acls import AclOperation, ResourceType
 from odradek.broker.transaction.coordinator import TransactionCoordinator
 from odradek.broker.transaction.producer_ids import ProducerIds
 from odradek.broker.transaction.state.preparation import Owner
@@ -31,11 +36,15 @@ class InitProducerId:
     KEY = 22
     VERSIONS = (0, 5)
 
-    def __init__(self, producer_ids: ProducerIds, transactions: TransactionCoordinator) -> None:
+    def __init__(self, producer_ids: ProducerIds, transactions: TransactionCoordinator, auth: AuthHelper) -> None:
         self._producer_ids = producer_ids
         self._transactions = transactions
+        self._auth = auth
 
     def handle(self, call: Call, request: m.InitProducerIdRequest) -> m.InitProducerIdResponse | None:
+        refusal = self._refusal(call, request.transactional_id)
+        if refusal:
+            return _answer(call, Outcome(refusal))
         expected = Owner(request.producer_id, request.producer_epoch)
         if (expected.producer_id == NO_PRODUCER_ID) != (expected.epoch == NO_PRODUCER_EPOCH):
             return _answer(call, Outcome(ErrorCode.INVALID_REQUEST))
@@ -51,6 +60,18 @@ class InitProducerId:
             lambda outcome: call.reply(_answer(call, outcome)),
         )
         return None
+
+    def _refusal(self, call: Call, transactional_id: str | None) -> ErrorCode:
+        auth = self._auth
+        if transactional_id is not None:
+            if auth.authorize(call, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id):
+                return ErrorCode.NONE
+            return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        if auth.authorize_cluster(call, AclOperation.IDEMPOTENT_WRITE, log_if_denied=False):
+            return ErrorCode.NONE
+        if auth.authorize_by_resource_type(call, AclOperation.WRITE, ResourceType.TOPIC):
+            return ErrorCode.NONE
+        return ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
 
 def _answer(call: Call, outcome: Outcome) -> m.InitProducerIdResponse:

@@ -12,7 +12,10 @@ from typing import TYPE_CHECKING, Final
 from odradek.broker.group.deferred_response import DeferredResponse
 from odradek.broker.group.group_metadata_manager import GroupMetadataManager
 from odradek.broker.group.state.classic_requests import JoinRequest, JoinResult, Terms
+from odradek.broker.security.auth_helper import AuthHelper
+from odradek.broker.security.state.acls import AclOperation, ResourceType
 from odradek.protocol import messages as m
+from odradek.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from odradek.broker.network.dispatcher import Call
@@ -28,10 +31,13 @@ class JoinGroup:
     KEY = 11
     VERSIONS = (0, 9)
 
-    def __init__(self, groups: GroupMetadataManager) -> None:
+    def __init__(self, groups: GroupMetadataManager, auth: AuthHelper) -> None:
         self._groups = groups
+        self._auth = auth
 
     def handle(self, call: Call, request: m.JoinGroupRequest) -> m.JoinGroupResponse | None:
+        if not self._auth.authorize(call, AclOperation.READ, ResourceType.GROUP, request.group_id):
+            return _response(call, JoinResult(ErrorCode.GROUP_AUTHORIZATION_FAILED, ""))
         terms = Terms(
             instance_id=request.group_instance_id,
             client_id=call.client_id or "",

@@ -8,7 +8,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from odradek.broker.group.group_metadata_manager import GroupMetadataManager
+from odradek.broker.security.auth_helper import AuthHelper
+from odradek.broker.security.state.acls import AclOperation, ResourceType
 from odradek.protocol import messages as m
+from odradek.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from odradek.broker.network.dispatcher import Call
@@ -22,10 +25,13 @@ class LeaveGroup:
     KEY = 13
     VERSIONS = (0, 5)
 
-    def __init__(self, groups: GroupMetadataManager) -> None:
+    def __init__(self, groups: GroupMetadataManager, auth: AuthHelper) -> None:
         self._groups = groups
+        self._auth = auth
 
     def handle(self, call: Call, request: m.LeaveGroupRequest) -> m.LeaveGroupResponse:
+        if not self._auth.authorize(call, AclOperation.READ, ResourceType.GROUP, request.group_id):
+            return m.LeaveGroupResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
         if call.version < FIRST_VERSION_WITH_MANY:
             error, codes = self._groups.leave(request.group_id, [(request.member_id, None)])
             return m.LeaveGroupResponse(error_code=error or codes[0])

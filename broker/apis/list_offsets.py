@@ -16,6 +16,8 @@ from odradek.broker.metadata.cache import MetadataCache
 from odradek.broker.replication.partition import Replica, Replicas
 from odradek.broker.replication.state.partition import UNKNOWN_OFFSET
 from odradek.broker.runtime.timers import Clock
+from odradek.broker.security.auth_helper import AuthHelper
+from odradek.broker.security.state.acls import AclOperation, ResourceType
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode, KafkaError
 
@@ -40,6 +42,7 @@ Found = tuple[int, int, int]
 """(offset, timestamp in ms, leader epoch); -1 for unknown values."""
 NOTHING: Final[Found] = (UNKNOWN_OFFSET, NO_TIMESTAMP, -1)
 PartitionResponse = m.ListOffsetsResponse.ListOffsetsPartitionResponse
+TopicResponse = m.ListOffsetsResponse.ListOffsetsTopicResponse
 
 
 class ListOffsets:
@@ -48,22 +51,27 @@ class ListOffsets:
     KEY = 2
     VERSIONS = (0, 11)
 
-    def __init__(self, replicas: Replicas, metadata_cache: MetadataCache, clock: Clock) -> None:
+    def __init__(self, replicas: Replicas, metadata_cache: MetadataCache, clock: Clock, auth: AuthHelper) -> None:
         self._replicas = replicas
         self._metadata_cache = metadata_cache
         self._clock = clock
+        self._auth = auth
 
     def handle(self, call: Call, request: m.ListOffsetsRequest) -> m.ListOffsetsResponse:
         counts = Counter(
             (topic.name, partition.partition_index) for topic in request.topics for partition in topic.partitions
         )
-        topics = []
+        topics: list[TopicResponse] = []
+        refused: list[TopicResponse] = []
         for topic in request.topics:
             answers = []
+            authorized = self._auth.authorize(call, AclOperation.DESCRIBE, ResourceType.TOPIC, topic.name)
             for partition in topic.partitions:
                 answer = PartitionResponse(partition_index=partition.partition_index)
                 answers.append(answer)
                 try:
+                    if not authorized:
+                        raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
                     if not call.version:
                         answer.old_style_offsets = self._before(request, topic.name, partition)
                         continue
@@ -72,8 +80,8 @@ class ListOffsets:
                     self._fill(call, request, topic.name, partition, answer)
                 except KafkaError as error:
                     answer.error_code = error.code
-            topics.append(m.ListOffsetsResponse.ListOffsetsTopicResponse(name=topic.name, partitions=answers))
-        return m.ListOffsetsResponse(topics=topics)
+            (topics if authorized else refused).append(TopicResponse(name=topic.name, partitions=answers))
+        return m.ListOffsetsResponse(topics=topics + refused)
 
     def _fill(
         self,

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 from odradek.broker.controller.controller import Controller
 from odradek.broker.runtime.request_tasks import RequestTasks
+from odradek.broker.security.auth_helper import AuthHelper
+from odradek.broker.security.state.acls import AclOperation
 from odradek.protocol import messages as m
 from odradek.protocol.errors import KafkaError
 
@@ -25,12 +27,20 @@ class ListPartitionReassignments:
     KEY = 46
     VERSIONS = (0, 0)
 
-    def __init__(self, controller: Controller, request_tasks: RequestTasks) -> None:
+    def __init__(self, controller: Controller, request_tasks: RequestTasks, auth: AuthHelper) -> None:
         self._controller = controller
         self._request_tasks = request_tasks
+        self._auth = auth
 
-    def handle(self, call: Call, request: m.ListPartitionReassignmentsRequest) -> None:
+    def handle(
+        self, call: Call, request: m.ListPartitionReassignmentsRequest
+    ) -> m.ListPartitionReassignmentsResponse | None:
+        try:
+            self._auth.require_cluster(call, AclOperation.DESCRIBE)
+        except KafkaError as error:
+            return _refused(request, error)
         self._request_tasks.run(self._list(call, request), call.connection.close)
+        return None
 
     async def _list(self, call: Call, request: m.ListPartitionReassignmentsRequest) -> None:
         wanted = request.topics
@@ -53,3 +63,15 @@ class ListPartitionReassignments:
                 )
             )
         call.reply(m.ListPartitionReassignmentsResponse(topics=list(topics.values())))
+
+
+def _refused(request: m.ListPartitionReassignmentsRequest, error: KafkaError) -> m.ListPartitionReassignmentsResponse:
+    """The error, and the requested partitions without content, like Kafka's."""
+    return m.ListPartitionReassignmentsResponse(
+        error_code=error.code,
+        error_message=error.message,
+        topics=[
+            Topic(name=topic.name, partitions=[Partition(partition_index=index) for index in topic.partition_indexes])
+            for topic in request.topics or ()
+        ],
+    )

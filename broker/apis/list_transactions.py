@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Final
 import re2
 
 from odradek.broker.runtime.timers import Clock
+from odradek.broker.security.auth_helper import AuthHelper
+from odradek.broker.security.state.acls import AclOperation, ResourceType
 from odradek.broker.transaction.coordinator import TransactionCoordinator
 from odradek.broker.transaction.state.records import Status, TransactionMetadata
 from odradek.protocol import messages as m
@@ -30,9 +32,10 @@ class ListTransactions:
     KEY = 66
     VERSIONS = (0, 2)
 
-    def __init__(self, transactions: TransactionCoordinator, clock: Clock) -> None:
+    def __init__(self, transactions: TransactionCoordinator, clock: Clock, auth: AuthHelper) -> None:
         self._transactions = transactions
         self._clock = clock
+        self._auth = auth
 
     def handle(self, call: Call, request: m.ListTransactionsRequest) -> m.ListTransactionsResponse:
         error, found = self._transactions.list_all()
@@ -55,6 +58,9 @@ class ListTransactions:
                 for each in found
                 if self._passes(request, each.metadata)
                 and (pattern is None or pattern.fullmatch(each.transactional_id))
+                and self._auth.authorize(
+                    call, AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, each.transactional_id
+                )
             ],
         )
 

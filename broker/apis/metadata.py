@@ -6,6 +6,10 @@ creation, where Kafka returns an error that makes clients retry. If it cannot be
 reason; if the outcome is unknown, the error makes clients retry, and so it does until this broker has received metadata
 from a controller.
 
+The response contains the topics that the client may describe. Another topic has an error if the client requests it,
+which is the same whether the topic exists or not, and is omitted where the client requests all topics. To create a
+topic, the client needs CREATE on the topic or on the cluster.
+
 The response is joined from the encoded bytes of its topics, which are cached until they change (`topic_responses`).
 """
 
@@ -16,14 +20,10 @@ from typing import TYPE_CHECKING
 
 from odradek.broker.controller.auto_topic_creation import AutoCreatedTopic, TopicCreator
 from odradek.broker.metadata.cache import NO_LEADER, MetadataCache, TopicMetadata
-from odradek.broker.metadata.state.topics import (
-    CLUSTER_OPERATIONS,
-    TOPIC_OPERATIONS,
-    can_be_made,
-    is_internal,
-    why_missing,
-)
+from odradek.broker.metadata.state.topics import can_be_made, is_internal, why_missing
 from odradek.broker.metadata.topic_responses import TopicAnswers
+from odradek.broker.security.auth_helper import AuthHelper
+from odradek.broker.security.state.acls import CLUSTER_NAME, AclOperation, ResourceType
 from odradek.protocol import messages as m
 from odradek.protocol.encoded import EncodedArray, EncodedElement
 from odradek.protocol.errors import ErrorCode
@@ -51,6 +51,7 @@ class Metadata:
         auto_create: Callable[[], bool],
         new_topic: Callable[[str], AutoCreatedTopic],
         answers: TopicAnswers,
+        auth: AuthHelper,
     ) -> None:
         """`new_topic` returns the creation parameters for a topic name; `answers` caches encoded topics."""
         self._metadata_cache = metadata_cache
@@ -58,27 +59,41 @@ class Metadata:
         self._auto_create = auto_create
         self._new_topic = new_topic
         self._answers = answers
+        self._auth = auth
 
     def handle(self, call: Call, request: m.MetadataRequest) -> m.MetadataResponse | None:
         topics = request.topics
         if topics is None or (call.version == 0 and not topics):
-            return self._response(call, request, list(self._metadata_cache))
+            return self._response(call, request, self._all_topics(call))
         if call.version >= 10 and any(each.name is None and each.topic_id == NO_TOPIC_ID for each in topics):
             return _neither(topics, ErrorCode.INVALID_REQUEST if call.version < 12 else ErrorCode.UNKNOWN_SERVER_ERROR)
         if 10 <= call.version < 12 and any(each.name is None or each.topic_id != NO_TOPIC_ID for each in topics):
             code = ErrorCode.INVALID_REQUEST  # these versions have ids, but do not support requests by id
-            refused = [TopicAnswer(name=each.name or "", topic_id=each.topic_id, error_code=code) for each in topics]
-            return m.MetadataResponse(topics=refused)
-        missing = self._to_create(call, request)
-        if missing:
+            answers = [TopicAnswer(name=each.name or "", topic_id=each.topic_id, error_code=code) for each in topics]
+            return m.MetadataResponse(topics=answers)
+        missing = self._missing(call, request)
+        refused = self._not_creatable(call, missing)
+        wanted = [name for name in missing if name not in refused and can_be_made(name)]
+        if wanted:
             self._creator.create(
-                [self._new_topic(name) for name in dict.fromkeys(missing)],
-                lambda outcomes: call.reply(self._answer(call, request, outcomes)),
+                [self._new_topic(name) for name in dict.fromkeys(wanted)],
+                lambda outcomes: call.reply(self._answer(call, request, {**refused, **outcomes})),
             )
             return None
-        return self._answer(call, request, {})
+        return self._answer(call, request, refused)
 
-    def _to_create(self, call: Call, request: m.MetadataRequest) -> list[str]:
+    def _all_topics(self, call: Call) -> list[TopicMetadata | m.MetadataResponse.MetadataResponseTopic]:
+        """The topics that the client may describe."""
+        topics = self._metadata_cache.topics
+        if not self._auth.is_enabled:
+            return list(topics.values())
+        described = self._auth.filter_by_authorized(
+            call, AclOperation.DESCRIBE, ResourceType.TOPIC, topics, log_if_denied=False
+        )
+        return [topic for name, topic in topics.items() if name in described]
+
+    def _missing(self, call: Call, request: m.MetadataRequest) -> list[str]:
+        """The names without a topic, if the request and the broker allow to create topics."""
         if not self._metadata_cache.is_initialized or not self._auto_create():
             return []
         if call.version >= 4 and not request.allow_auto_topic_creation:
@@ -87,10 +102,30 @@ class Metadata:
         return [
             topic.name
             for topic in request.topics or ()
-            if topic.name is not None and topic.name not in known and can_be_made(topic.name)
+            if topic.name is not None
+            and topic.name not in known
+            and self._may_describe(call, topic.name, is_logged=False)
         ]
 
+    def _may_describe(self, call: Call, name: str, *, is_logged: bool = True) -> bool:
+        return self._auth.authorize(
+            call,
+            AclOperation.DESCRIBE,
+            ResourceType.TOPIC,
+            name,
+            log_if_allowed=is_logged,
+            log_if_denied=is_logged,
+        )
+
+    def _not_creatable(self, call: Call, names: list[str]) -> dict[str, ErrorCode]:
+        """The error of each topic that the client may not create."""
+        if not names or self._auth.authorize_cluster(call, AclOperation.CREATE, log_if_denied=False):
+            return {}
+        creatable = self._auth.filter_by_authorized(call, AclOperation.CREATE, ResourceType.TOPIC, names)
+        return {name: ErrorCode.TOPIC_AUTHORIZATION_FAILED for name in names if name not in creatable}
+
     def _answer(self, call: Call, request: m.MetadataRequest, outcomes: Mapping[str, ErrorCode]) -> m.MetadataResponse:
+        """The response to a request by name or id; `outcomes` are those of the topics that had to be created."""
         answers: list[TopicMetadata | m.MetadataResponse.MetadataResponseTopic] = []
         named = set()
         for wanted in request.topics or ():
@@ -105,6 +140,9 @@ class Metadata:
             if name in named:
                 continue
             named.add(name)
+            if not self._may_describe(call, name):
+                answers.append(_not_described(wanted))
+                continue
             topic = self._metadata_cache.topics.get(name)
             if topic is not None:
                 answers.append(topic)
@@ -112,7 +150,10 @@ class Metadata:
             code = why_missing(name, is_initialized=self._metadata_cache.is_initialized)
             if (outcome := outcomes.get(name)) is not None:
                 code = ErrorCode.LEADER_NOT_AVAILABLE if outcome in MADE_OR_UNKNOWN else outcome
-            answers.append(TopicAnswer(name=name, error_code=code, is_internal=is_internal(name)))
+            unknown = TopicAnswer(name=name, error_code=code, is_internal=is_internal(name))
+            if request.include_topic_authorized_operations and code is not ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+                unknown.topic_authorized_operations = self._operations(call, ResourceType.TOPIC, name)
+            answers.append(unknown)
         return self._response(call, request, answers)
 
     def _response(
@@ -123,19 +164,15 @@ class Metadata:
     ) -> m.MetadataResponse:
         """The response with known topics, and with the entries for unknown ones."""
         metadata_cache, version = self._metadata_cache, call.version
-        operations = AUTHORIZED_OPERATIONS_UNKNOWN
-        if request.include_topic_authorized_operations:
-            operations = TOPIC_OPERATIONS
         live = metadata_cache.live_brokers(call.listener)
         reachable = frozenset(broker.broker_id for broker, _ in live)
-
-        def encoded(topic: TopicMetadata) -> EncodedElement:
-            return _describe(topic, reachable, operations).encoded(version)
-
         known = [topic for topic in topics if isinstance(topic, TopicMetadata)]
-        elements = self._answers.of(known, (version, operations, call.listener), reachable, encoded)
+        if request.include_topic_authorized_operations:
+            elements = self._with_operations(call, known, reachable)
+        else:
+            elements = self._elements(call, known, reachable, AUTHORIZED_OPERATIONS_UNKNOWN)
         if len(known) < len(topics):
-            elements = list(_in_order(topics, elements, operations, version))
+            elements = list(_in_order(topics, elements, version))
         brokers = [
             m.MetadataResponse.MetadataResponseBroker(
                 node_id=broker.broker_id, host=endpoint.host, port=endpoint.port, rack=broker.rack
@@ -147,10 +184,42 @@ class Metadata:
             cluster_id=metadata_cache.cluster_id,
             controller_id=metadata_cache.controller_id,
             topics=EncodedArray(elements, version),
-            cluster_authorized_operations=(
-                CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else AUTHORIZED_OPERATIONS_UNKNOWN
-            ),
+            cluster_authorized_operations=self._cluster_operations(call, request),
         )
+
+    def _elements(
+        self, call: Call, topics: list[TopicMetadata], reachable: frozenset[int], operations: int
+    ) -> list[EncodedElement]:
+        """The encoded topics; the client may perform the same operations on all of them."""
+
+        def encoded(topic: TopicMetadata) -> EncodedElement:
+            return _describe(topic, reachable, operations).encoded(call.version)
+
+        return self._answers.of(topics, (call.version, operations, call.listener), reachable, encoded)
+
+    def _with_operations(
+        self, call: Call, topics: list[TopicMetadata], reachable: frozenset[int]
+    ) -> list[EncodedElement]:
+        """The encoded topics, each with the operations that the client may perform on it."""
+        groups: dict[int, list[TopicMetadata]] = {}
+        for topic in topics:
+            groups.setdefault(self._operations(call, ResourceType.TOPIC, topic.name), []).append(topic)
+        found: dict[str, EncodedElement] = {}
+        for operations, group in groups.items():
+            elements = self._elements(call, group, reachable, operations)
+            found.update(zip((topic.name for topic in group), elements, strict=True))
+        return [found[topic.name] for topic in topics]
+
+    def _operations(self, call: Call, resource_type: ResourceType, name: str) -> int:
+        return self._auth.authorized_operations(call, resource_type, name)
+
+    def _cluster_operations(self, call: Call, request: m.MetadataRequest) -> int:
+        """The operations that the client may perform on the cluster; none if it may not describe the cluster."""
+        if not request.include_cluster_authorized_operations:
+            return AUTHORIZED_OPERATIONS_UNKNOWN
+        if not self._auth.authorize_cluster(call, AclOperation.DESCRIBE):
+            return 0
+        return self._operations(call, ResourceType.CLUSTER, CLUSTER_NAME)
 
 
 def _describe(
@@ -183,7 +252,6 @@ def _describe(
 def _in_order(
     topics: Iterable[TopicMetadata | m.MetadataResponse.MetadataResponseTopic],
     known: Iterable[EncodedElement],
-    operations: int,
     version: int,
 ) -> Iterator[EncodedElement]:
     """The elements of all topics, in order: the next of `known` for each known topic, the others as they are."""
@@ -192,8 +260,15 @@ def _in_order(
         if isinstance(topic, TopicMetadata):
             yield next(rest)
         else:
-            topic.topic_authorized_operations = operations
             yield topic.encoded(version)
+
+
+def _not_described(wanted: m.MetadataRequest.MetadataRequestTopic) -> m.MetadataResponse.MetadataResponseTopic:
+    """A topic that the client may not describe: with the name or the id that the request has, never with both."""
+    code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    if wanted.topic_id != NO_TOPIC_ID:
+        return TopicAnswer(name=None, topic_id=wanted.topic_id, error_code=code)
+    return TopicAnswer(name=wanted.name, error_code=code)
 
 
 def _neither(topics: list[m.MetadataRequest.MetadataRequestTopic], code: ErrorCode) -> m.MetadataResponse:

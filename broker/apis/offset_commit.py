@@ -18,6 +18,8 @@ from odradek.broker.group.offset_metadata_manager import OffsetMetadataManager
 from odradek.broker.group.state.offsets import NO_EXPIRY, CommitRequest, OffsetAndMetadata
 from odradek.broker.metadata.cache import MetadataCache
 from odradek.broker.runtime.timers import Clock
+from odradek.broker.security.auth_helper import AuthHelper
+from odradek.broker.security.state.acls import AclOperation, ResourceType
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.topic_partition import TopicPartition
@@ -38,18 +40,28 @@ class OffsetCommit:
     KEY = 8
     VERSIONS = (0, 10)
 
-    def __init__(self, offsets: OffsetMetadataManager, metadata_cache: MetadataCache, clock: Clock) -> None:
+    def __init__(
+        self, offsets: OffsetMetadataManager, metadata_cache: MetadataCache, clock: Clock, auth: AuthHelper
+    ) -> None:
         self._offsets = offsets
         self._metadata_cache = metadata_cache
         self._clock = clock
+        self._auth = auth
 
     def handle(self, call: Call, request: m.OffsetCommitRequest) -> m.OffsetCommitResponse | None:
+        if not self._auth.authorize(call, AclOperation.READ, ResourceType.GROUP, request.group_id):
+            return _refusal(request, ErrorCode.GROUP_AUTHORIZATION_FAILED)
         commit = _Commit(self._clock.now_ms(), request.retention_time_ms)
         for topic in request.topics:
             name: str | None = topic.name
             if call.version >= FIRST_VERSION_WITH_TOPIC_IDS:
                 name = self._metadata_cache.name_of(topic.topic_id)
-            commit.add(topic, name, self._partition_count(name))
+            if name is None:
+                commit.add(topic, None, 0, ErrorCode.UNKNOWN_TOPIC_ID)
+            elif self._auth.authorize(call, AclOperation.READ, ResourceType.TOPIC, name):
+                commit.add(topic, name, self._partition_count(name), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            else:
+                commit.add(topic, None, 0, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         if not commit.entries:
             return commit.response(call, [])
         sender = CommitRequest(
@@ -64,9 +76,26 @@ class OffsetCommit:
         response: m.OffsetCommitResponse | None = answer.response()
         return response
 
-    def _partition_count(self, name: str | None) -> int:
-        topic = self._metadata_cache.topics.get(name) if name is not None else None
+    def _partition_count(self, name: str) -> int:
+        topic = self._metadata_cache.topics.get(name)
         return len(topic.partitions) if topic is not None else 0
+
+
+def _refusal(request: m.OffsetCommitRequest, code: ErrorCode) -> m.OffsetCommitResponse:
+    """The response with one error for all partitions."""
+    return m.OffsetCommitResponse(
+        topics=[
+            TopicResponse(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partitions=[
+                    PartitionResponse(partition_index=each.partition_index, error_code=code)
+                    for each in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
 
 
 class _Commit:
@@ -83,10 +112,16 @@ class _Commit:
         self.entries: dict[TopicPartition, OffsetAndMetadata] = {}
 
     def add(
-        self, topic: m.OffsetCommitRequest.OffsetCommitRequestTopic, name: str | None, partition_count: int
+        self,
+        topic: m.OffsetCommitRequest.OffsetCommitRequestTopic,
+        name: str | None,
+        partition_count: int,
+        refusal: ErrorCode,
     ) -> None:
-        """Add one topic of the request; `name` is None when its id is unknown."""
-        refusal = ErrorCode.UNKNOWN_TOPIC_ID if name is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        """Add one topic of the request.
+
+        `refusal` is the error of partitions that the group does not get: all of them if `name` is None.
+        """
         expire_ms = NO_EXPIRY if self._retention_ms == NO_TIME else self._now_ms + self._retention_ms
         for partition in topic.partitions:
             index = partition.partition_index

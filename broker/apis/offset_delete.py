@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 from odradek.broker.group.offset_metadata_manager import OffsetMetadataManager
 from odradek.broker.metadata.cache import MetadataCache
+from odradek.broker.security.auth_helper import AuthHelper
+from odradek.broker.security.state.acls import AclOperation, ResourceType
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.topic_partition import TopicPartition
@@ -22,20 +24,20 @@ class OffsetDelete:
     KEY = 47
     VERSIONS = (0, 0)
 
-    def __init__(self, offsets: OffsetMetadataManager, metadata_cache: MetadataCache) -> None:
+    def __init__(self, offsets: OffsetMetadataManager, metadata_cache: MetadataCache, auth: AuthHelper) -> None:
         self._offsets = offsets
         self._metadata_cache = metadata_cache
+        self._auth = auth
 
     def handle(self, call: Call, request: m.OffsetDeleteRequest) -> m.OffsetDeleteResponse:
+        if not self._auth.authorize(call, AclOperation.DELETE, ResourceType.GROUP, request.group_id):
+            return Response(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
         topics: dict[str, Response.OffsetDeleteResponseTopic] = {}
         wanted: list[tuple[TopicPartition, Response.OffsetDeleteResponsePartition]] = []
         for topic in request.topics:
-            known = self._metadata_cache.topics.get(topic.name)
-            count = len(known.partitions) if known is not None else 0
+            refusal, count = self._partition_count(call, topic.name)
             answers = [
-                Response.OffsetDeleteResponsePartition(
-                    partition_index=index, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                )
+                Response.OffsetDeleteResponsePartition(partition_index=index, error_code=refusal)
                 for index in dict.fromkeys(each.partition_index for each in topic.partitions)
             ]
             if not answers:
@@ -52,3 +54,10 @@ class OffsetDelete:
         for (_, answer), code in zip(wanted, codes, strict=True):
             answer.error_code = code
         return Response(topics=list(topics.values()))
+
+    def _partition_count(self, call: Call, name: str) -> tuple[ErrorCode, int]:
+        """The error of partitions that the group does not get, and how many partitions of the topic it gets."""
+        if not self._auth.authorize(call, AclOperation.READ, ResourceType.TOPIC, name):
+            return ErrorCode.TOPIC_AUTHORIZATION_FAILED, 0
+        topic = self._metadata_cache.topics.get(name)
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, len(topic.partitions) if topic is not None else 0

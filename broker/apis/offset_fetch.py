@@ -3,7 +3,8 @@
 Version 2 adds a top-level error code and, with null topics, all offsets of the group; 5 the leader epoch (KIP-320), 7
 the option to wait for pending commits (KIP-447), 8 several groups (KIP-709), 9 member id and epoch for groups of
 KIP-848, which the classic protocol ignores, 10 topic ids in place of names (KIP-516). A partition without an offset has
--1 and no error; in version 0, which was for offsets in ZooKeeper, UNKNOWN_TOPIC_OR_PARTITION.
+-1 and no error; in version 0, which was for offsets in ZooKeeper, UNKNOWN_TOPIC_OR_PARTITION. All offsets of the group
+are those of topics that the client may describe.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from typing import TYPE_CHECKING, Final
 from odradek.broker.group.offset_metadata_manager import OffsetMetadataManager
 from odradek.broker.group.state.offsets import NO_EPOCH, NO_OFFSET, FetchedOffset
 from odradek.broker.metadata.cache import MetadataCache
+from odradek.broker.security.auth_helper import AuthHelper
+from odradek.broker.security.state.acls import AclOperation, ResourceType
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.topic_partition import TopicPartition
@@ -33,21 +36,29 @@ class OffsetFetch:
     KEY = 9
     VERSIONS = (0, 10)
 
-    def __init__(self, offsets: OffsetMetadataManager, metadata_cache: MetadataCache) -> None:
+    def __init__(self, offsets: OffsetMetadataManager, metadata_cache: MetadataCache, auth: AuthHelper) -> None:
         self._offsets = offsets
         self._metadata_cache = metadata_cache
+        self._auth = auth
 
     def handle(self, call: Call, request: m.OffsetFetchRequest) -> m.OffsetFetchResponse:
         if call.version < FIRST_VERSION_WITH_GROUPS:
-            return self._one_group(call.version, request)
-        by_id = call.version >= FIRST_VERSION_WITH_TOPIC_IDS
-        return Response(groups=[self._group(group, request.require_stable, by_id) for group in request.groups])
+            return self._one_group(call, request)
+        return Response(groups=[self._group(call, group, request.require_stable) for group in request.groups])
 
-    def _one_group(self, version: int, request: m.OffsetFetchRequest) -> m.OffsetFetchResponse:
+    def _one_group(self, call: Call, request: m.OffsetFetchRequest) -> m.OffsetFetchResponse:
+        version = call.version
         wanted: list[TopicPartition] | None = None
+        refused: list[FetchedOffset] = []
+        found: list[FetchedOffset] = []
         if request.topics is not None:
             wanted = _once((topic.name, index) for topic in request.topics for index in topic.partition_indexes)
-        error, found = self._offsets.fetch(request.group_id, wanted, require_stable=request.require_stable)
+        if not self._may_describe(call, request.group_id):
+            error = ErrorCode.GROUP_AUTHORIZATION_FAILED
+        else:
+            if wanted is not None:
+                wanted, refused = self._authorized(call, wanted)
+            error, found = self._offsets.fetch(request.group_id, wanted, require_stable=request.require_stable)
         if error:
             if version >= FIRST_VERSION_WITH_GROUP_ERROR:
                 return Response(error_code=error)
@@ -56,8 +67,10 @@ class OffsetFetch:
             found = [
                 each if each.committed else each._replace(error=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) for each in found
             ]
+        if wanted is None:
+            found = self._described(call, found)
         topics = []
-        for name, offsets in _by_topic(found).items():
+        for name, offsets in _by_topic(found + refused).items():
             answers = []
             for each in offsets:
                 offset, leader_epoch, metadata = _fields(each)
@@ -74,9 +87,15 @@ class OffsetFetch:
         return Response(topics=topics)
 
     def _group(
-        self, group: m.OffsetFetchRequest.OffsetFetchRequestGroup, require_stable: bool, by_id: bool
+        self, call: Call, group: m.OffsetFetchRequest.OffsetFetchRequestGroup, require_stable: bool
     ) -> Response.OffsetFetchResponseGroup:
+        if not self._may_describe(call, group.group_id):
+            code = ErrorCode.GROUP_AUTHORIZATION_FAILED
+            return Response.OffsetFetchResponseGroup(group_id=group.group_id, error_code=code)
+        by_id = call.version >= FIRST_VERSION_WITH_TOPIC_IDS
         wanted: list[TopicPartition] | None = None
+        refused: list[FetchedOffset] = []
+        found: list[FetchedOffset] = []
         unknown = []
         if group.topics is not None:
             wanted = []
@@ -86,17 +105,20 @@ class OffsetFetch:
                     unknown.append(_unknown_topic(topic))
                 else:
                     wanted += [(name, index) for index in topic.partition_indexes]
+            wanted, refused = self._authorized(call, _once(wanted))
         error, found = self._offsets.fetch(
             group.group_id,
-            wanted and _once(wanted),
+            wanted,
             require_stable=require_stable,
             member_id=group.member_id,
             epoch=group.member_epoch,
         )
         if error:
             return Response.OffsetFetchResponseGroup(group_id=group.group_id, error_code=error)
+        if wanted is None:
+            found = self._described(call, found)
         topics = []
-        for name, offsets in _by_topic(found).items():
+        for name, offsets in _by_topic(found + refused).items():
             if by_id and name not in self._metadata_cache.topics:
                 continue  # the response cannot contain an offset of a deleted topic, which has no id
             topics.append(
@@ -107,6 +129,30 @@ class OffsetFetch:
                 )
             )
         return Response.OffsetFetchResponseGroup(group_id=group.group_id, topics=topics + unknown)
+
+    def _may_describe(self, call: Call, group_id: str) -> bool:
+        return self._auth.authorize(call, AclOperation.DESCRIBE, ResourceType.GROUP, group_id)
+
+    def _authorized(self, call: Call, wanted: list[TopicPartition]) -> tuple[list[TopicPartition], list[FetchedOffset]]:
+        """The partitions of topics that the client may describe, and the answers for the others."""
+        if not self._auth.is_enabled:
+            return wanted, []
+        topics = {topic for topic, _ in wanted}
+        described = self._auth.filter_by_authorized(call, AclOperation.DESCRIBE, ResourceType.TOPIC, topics)
+        refused = [
+            FetchedOffset(partition, None, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+            for partition in wanted
+            if partition[0] not in described
+        ]
+        return [partition for partition in wanted if partition[0] in described], refused
+
+    def _described(self, call: Call, found: list[FetchedOffset]) -> list[FetchedOffset]:
+        """The offsets of topics that the client may describe."""
+        if not self._auth.is_enabled:
+            return found
+        topics = {each.partition[0] for each in found}
+        described = self._auth.filter_by_authorized(call, AclOperation.DESCRIBE, ResourceType.TOPIC, topics)
+        return [each for each in found if each.partition[0] in described]
 
 
 def _once(partitions: Iterable[TopicPartition]) -> list[TopicPartition]:

@@ -9,6 +9,9 @@ A batch that would begin a transaction in its partition waits until the coordina
 (KIP-890; see `transactional_produce`). From version 11 on the error can be
 TRANSACTION_ABORTABLE, and from version 12 on the leader adds the partition to the transaction itself.
 
+The client needs WRITE on each topic, and for transactional batches WRITE on the transactional id; without the latter
+the whole request is refused.
+
 Versions 0 to 2 contain message sets of magic 0 and 1, which are converted to batches. A thread does this and other
 conversions of records, such as to the topic's own codec, where they are large; see `conversions`.
 """
@@ -32,6 +35,8 @@ from odradek.broker.replication.produce_appends import ProduceAppends
 from odradek.broker.replication.state.partition import Role
 from odradek.broker.replication.transactional_produce import HeldWrite, Sender, Unconfirmed
 from odradek.broker.runtime.timers import Clock
+from odradek.broker.security.auth_helper import AuthHelper
+from odradek.broker.security.state.acls import AclOperation, ResourceType
 from odradek.protocol import messages as m
 from odradek.protocol.batch import (
     LOG_OVERHEAD,
@@ -67,6 +72,10 @@ LATE_REFUSALS: Final = frozenset(
     }
 )
 """Errors after the records were validated; the response then contains the log start offset."""
+EXPLAINED: Final = frozenset({ErrorCode.INVALID_TXN_STATE, ErrorCode.NOT_ENOUGH_REPLICAS})
+"""Errors of a failed verification that come with a message: they have other causes as well."""
+WRITE: Final = AclOperation.WRITE
+TOPIC: Final = ResourceType.TOPIC
 ADMIN_CLIENT: Final = "__admin_client"
 """The client id that may write to internal topics."""
 
@@ -78,16 +87,24 @@ class Produce:
     VERSIONS = (0, 13)
 
     def __init__(
-        self, replicas: Replicas, metadata_cache: MetadataCache, clock: Clock, appends: ProduceAppends
+        self,
+        replicas: Replicas,
+        metadata_cache: MetadataCache,
+        clock: Clock,
+        appends: ProduceAppends,
+        auth: AuthHelper,
     ) -> None:
         self._replicas = replicas
         self._metadata_cache = metadata_cache
         self._clock = clock
         self._appends = appends
+        self._auth = auth
 
     def handle(self, call: Call, request: m.ProduceRequest) -> m.ProduceResponse | None:
         acks = request.acks
         version = call.version
+        if request.transactional_id is not None and not self._may_write_transactions(call, request):
+            return self._refuse_all(call, request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         now_ms = self._clock.now_ms()
         waiting: Waiting = []
         held: Held = []
@@ -96,10 +113,13 @@ class Produce:
         topics = []
         for topic in request.topic_data:
             name = topic.name if version < TOPIC_IDS_FROM else self._metadata_cache.name_of(topic.topic_id)
+            denied = name is not None and not self._auth.authorize(call, WRITE, TOPIC, name)
             partitions = []
             for data in topic.partition_data:
                 records = data.records
                 try:
+                    if denied:
+                        raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"no WRITE on topic {name}")
                     replica = self._replicas.get(name, data.index)
                     if replica is None or replica.is_internal or not -1 <= acks <= 1:
                         replica = self._writable(call, name, data.index, replica, acks)
@@ -139,6 +159,37 @@ class Produce:
             return self._respond(call, request, response, waiting, held, failed=failed)
         return response
 
+    def _may_write_transactions(self, call: Call, request: m.ProduceRequest) -> bool:
+        """Whether the client may write to its transactional id, or writes no transactional batch."""
+        transactional_id = request.transactional_id
+        assert transactional_id is not None
+        if not any(_is_transactional(data.records) for topic in request.topic_data for data in topic.partition_data):
+            return True
+        return self._auth.authorize(call, WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)
+
+    def _refuse_all(self, call: Call, request: m.ProduceRequest, code: ErrorCode) -> m.ProduceResponse | None:
+        """The response with one error for all partitions; with acks=0, close the connection."""
+        if request.acks == 0:
+            self._stay_silent(call, [], failed=True)
+            return None
+        return Response(
+            responses=[
+                TopicResponse(
+                    name=topic.name,
+                    topic_id=topic.topic_id,
+                    partition_responses=[
+                        PartitionResponse(
+                            index=data.index,
+                            error_code=code,
+                            base_offset=-1,
+                        )
+                        for data in topic.partition_data
+                    ],
+                )
+                for topic in request.topic_data
+            ]
+        )
+
     def _respond(
         self,
         call: Call,
@@ -151,7 +202,7 @@ class Produce:
     ) -> m.ProduceResponse | None:
         """Send the response now, later or, with acks=0, never."""
         if request.acks == 0:
-            self._stay_silent(call, held, failed)
+            self._stay_silent(call, held, failed=failed)
             return None
         if failed:
             self.name_leaders(call, response)
@@ -160,7 +211,7 @@ class Produce:
         self._appends.wait(call, request, response, waiting, held, self)
         return None
 
-    def _stay_silent(self, call: Call, held: Held, failed: bool) -> None:
+    def _stay_silent(self, call: Call, held: Held, *, failed: bool) -> None:
         """acks=0: notify the client of failures only, by closing its connection."""
         if failed:
             refuse_unacknowledged(call)
@@ -193,14 +244,14 @@ class Produce:
         return answer
 
     def refuse(self, answer: PartitionResponse, error: KafkaError, replica: Replica | None) -> None:
-        """Set the error of a batch; with a message for single records or for a malformed batch, like Kafka."""
+        """Set the error of a batch; with a message for single records, a malformed batch or a failed verification."""
         answer.error_code = error.code
         answer.base_offset = -1
         late = error.code in LATE_REFUSALS or type(error) is InvalidRecords
         leads = replica is not None and replica.machine.role is Role.LEADER
         if late and replica is not None and leads and not isinstance(error, Unconfirmed):
             answer.log_start_offset = replica.log.start_offset
-        if isinstance(error, NotABatch):
+        if isinstance(error, NotABatch) or (isinstance(error, Unconfirmed) and error.code in EXPLAINED):
             answer.error_message = error.message
         elif isinstance(error, InvalidRecords):
             if error.record_errors:
@@ -233,6 +284,13 @@ class Produce:
         ]
 
 
+def _is_transactional(records: memoryview | None) -> bool:
+    """Whether the first batch is transactional."""
+    if records is None or len(records) <= CODEC_POSITION or records[MAGIC_POSITION] != MAGIC:
+        return False
+    return bool(records[CODEC_POSITION] & TRANSACTIONAL)
+
+
 def _malformed(records: memoryview | None, refused: KafkaError, version: int) -> KafkaError:
     """The error of a refused batch: if it is also malformed, that error, because Kafka checks the format first."""
     if refused.code in BEHIND_THE_SHAPE and version >= BATCHES_SINCE:
@@ -250,9 +308,7 @@ def _first_fault(
     refused = _malformed(records, refused, version)
     if request.transactional_id is not None:
         return refused
-    if records is None or len(records) <= CODEC_POSITION or records[MAGIC_POSITION] != MAGIC:
-        return refused
-    if not records[CODEC_POSITION] & TRANSACTIONAL or isinstance(refused, NotABatch):
+    if records is None or not _is_transactional(records) or isinstance(refused, NotABatch):
         return refused
     if LOG_OVERHEAD + int.from_bytes(records[8:12]) > len(records):
         return refused  # no whole batch

@@ -1,6 +1,7 @@
 """SaslAuthenticate (key 36), versions 0 to 2: one step of the SASL exchange.
 
-A listener without SASL has no exchange: ILLEGAL_SASL_STATE.
+The exchange is the authenticator's, before requests come here (`security/state/sasl_server_authenticator.py`). After
+its end, and on a listener without SASL, there is none: ILLEGAL_SASL_STATE.
 """
 
 from __future__ import annotations
@@ -15,12 +16,13 @@ if TYPE_CHECKING:
 
 
 class SaslAuthenticate:
-    """Handles SaslAuthenticate on listeners without SASL."""
+    """Handles SaslAuthenticate outside of an exchange."""
 
     KEY = 36
     VERSIONS = (0, 2)
 
     def handle(self, call: Call, request: m.SaslAuthenticateRequest) -> m.SaslAuthenticateResponse:
         return m.SaslAuthenticateResponse(
-            error_code=ErrorCode.ILLEGAL_SASL_STATE, error_message="no SASL exchange is under way on this listener"
+            error_code=ErrorCode.ILLEGAL_SASL_STATE,
+            error_message="SaslAuthenticate request received after successful authentication",
         )

@@ -1,6 +1,7 @@
 """SaslHandshake (key 17), versions 0 and 1: select the SASL mechanism.
 
-A listener without SASL has no mechanisms: ILLEGAL_SASL_STATE.
+The handshake is the authenticator's, before requests come here (`security/state/sasl_server_authenticator.py`). After
+its end, and on a listener without SASL, there is none: ILLEGAL_SASL_STATE.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class SaslHandshake:
-    """Handles SaslHandshake on listeners without SASL."""
+    """Handles SaslHandshake outside of an exchange."""
 
     KEY = 17
     VERSIONS = (0, 1)

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Final
 from odradek.broker.group.deferred_response import DeferredResponse
 from odradek.broker.group.group_metadata_manager import GroupMetadataManager
 from odradek.broker.group.state.classic_requests import SyncRequest, SyncResult
+from odradek.broker.security.auth_helper import AuthHelper
+from odradek.broker.security.state.acls import AclOperation, ResourceType
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
 
@@ -26,12 +28,15 @@ class SyncGroup:
     KEY = 14
     VERSIONS = (0, 5)
 
-    def __init__(self, groups: GroupMetadataManager) -> None:
+    def __init__(self, groups: GroupMetadataManager, auth: AuthHelper) -> None:
         self._groups = groups
+        self._auth = auth
 
     def handle(self, call: Call, request: m.SyncGroupRequest) -> m.SyncGroupResponse | None:
         if call.version >= FIRST_VERSION_WITH_PROTOCOL and None in (request.protocol_type, request.protocol_name):
             return m.SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+        if not self._auth.authorize(call, AclOperation.READ, ResourceType.GROUP, request.group_id):
+            return m.SyncGroupResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
         sync = SyncRequest(
             request.member_id,
             request.group_instance_id,

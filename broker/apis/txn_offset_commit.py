@@ -16,6 +16,8 @@ from odradek.broker.group.state.offsets import CommitRequest, OffsetAndMetadata
 from odradek.broker.metadata.cache import MetadataCache
 from odradek.broker.replication.transaction_verification import ProducerTransaction, Support
 from odradek.broker.runtime.timers import Clock
+from odradek.broker.security.auth_helper import AuthHelper
+from odradek.broker.security.state.acls import AclOperation, ResourceType
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.topic_partition import TopicPartition
@@ -36,16 +38,26 @@ class TxnOffsetCommit:
     KEY = 28
     VERSIONS = (0, 5)
 
-    def __init__(self, offsets: OffsetMetadataManager, metadata_cache: MetadataCache, clock: Clock) -> None:
+    def __init__(
+        self, offsets: OffsetMetadataManager, metadata_cache: MetadataCache, clock: Clock, auth: AuthHelper
+    ) -> None:
         self._offsets = offsets
         self._metadata_cache = metadata_cache
         self._clock = clock
+        self._auth = auth
 
     def handle(self, call: Call, request: m.TxnOffsetCommitRequest) -> m.TxnOffsetCommitResponse | None:
+        refusal = self._refusal(call, request)
+        if refusal:
+            return _refused(request, refusal)
         commit = _Commit(self._clock.now_ms())
         for topic in request.topics:
-            known = self._metadata_cache.topics.get(topic.name)
-            commit.add(topic, len(known.partitions) if known is not None else 0)
+            if self._auth.authorize(call, AclOperation.READ, ResourceType.TOPIC, topic.name):
+                known = self._metadata_cache.topics.get(topic.name)
+                partition_count = len(known.partitions) if known is not None else 0
+                commit.add(topic, partition_count, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            else:
+                commit.add(topic, 0, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         if not commit.entries:
             return commit.response(call, [])
         entries = list(commit.entries.items())
@@ -55,6 +67,31 @@ class TxnOffsetCommit:
         self._offsets.commit_in_transaction(request.group_id, sender, transaction, _support(call.version), answer)
         response: m.TxnOffsetCommitResponse | None = answer.response()
         return response
+
+    def _refusal(self, call: Call, request: m.TxnOffsetCommitRequest) -> ErrorCode:
+        """The error of the whole request if the sender may not commit for this transactional id or group."""
+        auth = self._auth
+        if not auth.authorize(call, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id):
+            return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        if not auth.authorize(call, AclOperation.READ, ResourceType.GROUP, request.group_id):
+            return ErrorCode.GROUP_AUTHORIZATION_FAILED
+        return ErrorCode.NONE
+
+
+def _refused(request: m.TxnOffsetCommitRequest, code: ErrorCode) -> m.TxnOffsetCommitResponse:
+    """The response with one error for all partitions."""
+    return m.TxnOffsetCommitResponse(
+        topics=[
+            TopicResponse(
+                name=topic.name,
+                partitions=[
+                    PartitionResponse(partition_index=each.partition_index, error_code=code)
+                    for each in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
 
 
 class _Commit:
@@ -69,14 +106,19 @@ class _Commit:
         self._awaiting: dict[TopicPartition, PartitionResponse] = {}
         self.entries: dict[TopicPartition, OffsetAndMetadata] = {}
 
-    def add(self, topic: m.TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic, partition_count: int) -> None:
-        """Add one topic of the request. Of several entries for a partition, the last one is valid."""
+    def add(
+        self, topic: m.TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic, partition_count: int, refusal: ErrorCode
+    ) -> None:
+        """Add one topic of the request. Of several entries for a partition, the last one is valid.
+
+        `refusal` is the error of partitions that do not exist (all if `partition_count` is 0).
+        """
         for partition in topic.partitions:
             key = topic.name, partition.partition_index
             answer = self._answers.get(key)
             if answer is None:
                 answer = self._answers[key] = PartitionResponse(
-                    partition_index=partition.partition_index, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                    partition_index=partition.partition_index, error_code=refusal
                 )
                 answered = self._topics.setdefault(topic.name, TopicResponse(name=topic.name))
                 answered.partitions.append(answer)

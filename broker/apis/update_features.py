@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING
 
 from odradek.broker.controller.controller import Controller
 from odradek.broker.metadata.features import FeatureLevels
+from odradek.broker.security.auth_helper import AuthHelper
+from odradek.broker.security.state.acls import AclOperation
 from odradek.protocol import messages as m
-from odradek.protocol.errors import ErrorCode
+from odradek.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from odradek.broker.network.dispatcher import Call
@@ -30,11 +32,16 @@ class UpdateFeatures:
     KEY = 57
     VERSIONS = (0, 2)
 
-    def __init__(self, features: FeatureLevels, controller: Controller) -> None:
+    def __init__(self, features: FeatureLevels, controller: Controller, auth: AuthHelper) -> None:
         self._features = features
         self._controller = controller
+        self._auth = auth
 
     def handle(self, call: Call, request: m.UpdateFeaturesRequest) -> m.UpdateFeaturesResponse:
+        try:
+            self._auth.require_cluster(call, AclOperation.ALTER)
+        except KafkaError as error:
+            return Response(error_code=error.code, error_message=error.message)
         if not self._controller.is_active:
             return Response(error_code=ErrorCode.NOT_CONTROLLER, error_message="this broker is not the controller")
         if call.version >= ONE_ERROR_FROM:  # this version has no error for an update to the present level

@@ -2,7 +2,8 @@
 
 The response has a code for each partition of every marker, once the marker is on the in-sync replicas. A partition of
 `__consumer_offsets` is answered only when the group coordinator has applied or discarded the offsets of the
-transaction: a client that gets the end of a transaction must find its offsets (KAFKA-17507).
+transaction: a client that gets the end of a transaction must find its offsets (KAFKA-17507). The request takes ALTER
+(KIP-1037) or CLUSTER_ACTION on the cluster.
 
 Version 2 adds the version of the transaction protocol of the producer (KIP-1228): under version 2 each transaction has
 its own epoch, which its marker exceeds, so a marker with an epoch that has already written to the partition is late.
@@ -18,6 +19,8 @@ from odradek.broker.replication.delayed_append import DelayedAppend
 from odradek.broker.replication.partition import Replicas
 from odradek.broker.runtime.purgatory import DelayedOperationPurgatory
 from odradek.broker.runtime.timers import Clock
+from odradek.broker.security.auth_helper import AuthHelper
+from odradek.broker.security.state.acls import AclOperation
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode, KafkaError
 
@@ -59,6 +62,7 @@ class WriteTxnMarkers:
         purgatory: DelayedOperationPurgatory,
         request_timeout_ms: int,
         groups: PendingTransactionalOffsets,
+        auth: AuthHelper,
     ) -> None:
         """`request_timeout_ms` is the time limit for the replication of a marker to the in-sync replicas."""
         self._replicas = replicas
@@ -66,8 +70,13 @@ class WriteTxnMarkers:
         self._purgatory = purgatory
         self._request_timeout_ms = request_timeout_ms
         self._groups = groups
+        self._auth = auth
 
     def handle(self, call: Call, request: m.WriteTxnMarkersRequest) -> m.WriteTxnMarkersResponse | None:
+        if not self._auth.authorize_cluster(
+            call, AclOperation.ALTER, log_if_denied=False
+        ) and not self._auth.authorize_cluster(call, AclOperation.CLUSTER_ACTION):
+            return _refused(request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         response = m.WriteTxnMarkersResponse()
         answered: list[bool] = []
         wait = DelayedAppend(lambda: call.reply(response) if answered else answered.append(True))
@@ -115,6 +124,20 @@ class WriteTxnMarkers:
         answer.error_code = code
         if topic == GROUP_OFFSETS and code is ErrorCode.NONE:
             self._groups.end_transaction(answer.partition_index, marker.producer_id, marker.transaction_result)
+
+
+def _refused(request: m.WriteTxnMarkersRequest, code: ErrorCode) -> m.WriteTxnMarkersResponse:
+    """The error for each partition of each marker."""
+    response = m.WriteTxnMarkersResponse()
+    results: dict[int, MarkerResult] = {}
+    for marker in request.markers:
+        result = results.setdefault(marker.producer_id, MarkerResult(producer_id=marker.producer_id))
+        for topic in marker.topics:
+            _topic(result, topic.name).partitions += [
+                PartitionResult(partition_index=index, error_code=code) for index in topic.partition_indexes
+            ]
+    response.markers = list(results.values())
+    return response
 
 
 def _topic(result: MarkerResult, name: str) -> TopicResult:

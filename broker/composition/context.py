@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass
+from functools import partial
 
 from odradek.broker.composition.environment import Environment
+from odradek.broker.composition.security import BrokerSecurity
 from odradek.broker.config.broker_config import BrokerConfig
 from odradek.broker.metadata.broker_registration import Registration
 from odradek.broker.metadata.cache import MetadataCache
@@ -17,6 +19,8 @@ from odradek.broker.network.inter_broker_connection import Network
 from odradek.broker.replication.partition import Replicas
 from odradek.broker.runtime.request_tasks import RequestTasks
 from odradek.broker.runtime.timers import Clock, Timers
+from odradek.broker.security.client_channel import ClientChannels
+from odradek.protocol.dial import connect
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +36,7 @@ class BrokerContext:
     metadata_cache: MetadataCache
     replicas: Replicas
     request_tasks: RequestTasks
+    security: BrokerSecurity
     local: Local
     """Answers requests of this broker to itself."""
     undo: contextlib.AsyncExitStack
@@ -47,11 +52,18 @@ class BrokerContext:
         """The timeout of requests to the controller, and of control requests."""
         return int(self.config["controller.socket.timeout.ms"])
 
-    def network(self) -> Network:
-        """The network for connections to other brokers."""
+    def network(self, listener: str | None = None, receive_buffer_bytes: int | None = None) -> Network:
+        """The network for connections to a listener of other brokers: the inter-broker listener, unless it is given.
+
+        The operating system chooses the size of their receive buffers, unless it is given.
+        """
         config = self.config
+        open_connection = self.environment.connect
+        if receive_buffer_bytes is not None and open_connection is connect:
+            open_connection = partial(connect, receive_buffer_bytes=receive_buffer_bytes)
+        builder = self.addresses.channel_builder(listener or config.inter_broker_listener)
         return Network(
-            self.environment.connect,
+            ClientChannels(open_connection, builder).connect,
             self.clock,
             self.timers,
             setup_timeout_ms=int(config["socket.connection.setup.timeout.ms"]),
@@ -59,9 +71,11 @@ class BrokerContext:
         )
 
     def controller_channel(self) -> ControllerChannel:
-        """A channel to the active controller, with its own connection."""
-        config, cache = self.config, self.metadata_cache
+        """A channel to the active controller, with its own connection, to the control plane listener if there is one
+        (Kafka: MetadataCacheControllerNodeProvider).
+        """
+        config, cache, listener = self.config, self.metadata_cache, self.config.control_listener
         client = InterBrokerClient.of_metadata(
-            cache, config.inter_broker_listener, config.broker_id, self.network(), self.local, "to-controller"
+            cache, listener, config.broker_id, self.network(listener), self.local, "to-controller"
         )
         return ControllerChannel(client, cache, self.controller_timeout_ms)

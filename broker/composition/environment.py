@@ -7,6 +7,7 @@ broker reads a clock or draws a random number, so a simulation runs the same bro
 from __future__ import annotations
 
 import base64
+import os
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -33,6 +34,8 @@ class Environment:
     open_session: OpenSession | None = None
     """Opens sessions of an external metadata store. None: ZooKeeper if `zookeeper.connect` is set, otherwise the
     embedded metadata store in the broker's data directory."""
+    kafka_opts: str = field(default_factory=lambda: os.environ.get("KAFKA_OPTS", ""))
+    """Options of Java as for Kafka's start scripts; see `odradek.broker.config.system_properties`."""
     worker: Worker | None = None
     """Runs blocking calls; None: in the broker's own threads."""
 

@@ -10,10 +10,13 @@ from __future__ import annotations
 import contextlib
 import logging
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
+from odradek.broker.composition.environment import Environment
 from odradek.broker.config.broker_config import BrokerConfig
-from odradek.broker.config.changes import BROKERS, read_config
+from odradek.broker.config.changes import BROKERS, change_config, read_config
+from odradek.broker.config.password_encoder import from_stored, under_new_secret
+from odradek.broker.config.system_properties import JAAS_FILE
 from odradek.broker.config.types import ConfigError
 from odradek.broker.metadata.registry_session import OpenSession
 from odradek.broker.registry import znodes
@@ -25,6 +28,9 @@ from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.storage.directory_identity import read_identity
 from odradek.storage.disk import Disk, OsDisk, ReservedDisk, make_durable_directory
 
+if TYPE_CHECKING:
+    import ssl
+
 log = logging.getLogger(__name__)
 
 REGISTRY_FOLDER: Final = "__cluster_metadata-0"
@@ -34,15 +40,25 @@ it can open a data directory of Odradek."""
 GIVEN_IDS_BELOW: Final = "reserved.broker.max.id"
 
 
-def sessions(config: BrokerConfig, disk: Disk, clock: Clock, undo: contextlib.AsyncExitStack) -> OpenSession:
+def sessions(config: BrokerConfig, environment: Environment, undo: contextlib.AsyncExitStack) -> OpenSession:
     """A function that opens sessions of the metadata store; `undo` receives the callbacks that close it.
 
-    Raises KafkaError with KAFKA_STORAGE_ERROR if the embedded metadata store cannot be opened.
+    Raises KafkaError with KAFKA_STORAGE_ERROR if the embedded metadata store cannot be opened, and ConfigError for key
+    stores that cannot be used.
     """
     if not config["zookeeper.connect"]:
-        return _embedded(str(config.log_dirs[0]), disk, clock, undo).connect
-    from odradek.broker.registry import zookeeper  # imported late: only a broker with ZooKeeper needs the client
+        return _embedded(str(config.log_dirs[0]), environment.disk, environment.clock, undo).connect
+    # Imported late: only a broker with ZooKeeper needs the client.
+    from odradek.broker.composition.zookeeper_login import find_login
+    from odradek.broker.registry import zookeeper
 
+    login = find_login(environment.kafka_opts)
+    set_acl = bool(config["zookeeper.set.acl"])
+    if set_acl and login is None:
+        raise ConfigError(
+            "zookeeper.set.acl is true, but the verification of the JAAS login file failed: KAFKA_OPTS has to contain "
+            f"-D{JAAS_FILE}=FILE, and FILE a section Client with a DigestLoginModule"
+        )
     hosts, chroot = znodes.split_connect(config["zookeeper.connect"])
     timeout_ms = int(config["zookeeper.session.timeout.ms"])
     return partial(
@@ -51,7 +67,18 @@ def sessions(config: BrokerConfig, disk: Disk, clock: Clock, undo: contextlib.As
         chroot,
         session_timeout_ms=timeout_ms,
         connection_timeout_ms=int(config["zookeeper.connection.timeout.ms"] or timeout_ms),
+        login=login,
+        set_acl=set_acl,
+        tls=_tls(config),
     )
+
+
+def _tls(config: BrokerConfig) -> ssl.SSLContext | None:
+    if not config["zookeeper.ssl.client.enable"]:
+        return None
+    from odradek.broker.security.zookeeper_tls import zookeeper_context  # imported late, with the libraries of TLS
+
+    return zookeeper_context(config)
 
 
 def _embedded(first: str, disk: Disk, clock: Clock, undo: contextlib.AsyncExitStack) -> EmbeddedEnsemble:
@@ -93,9 +120,13 @@ async def with_run_time_layers(config: BrokerConfig, registry: Registry) -> Brok
     If they are invalid, the broker logs an error and starts without them. Raises RegistryError.
     """
     for_all = await read_config(registry, f"{BROKERS}/{znodes.DEFAULT_ENTITY}")
-    own = await read_config(registry, f"{BROKERS}/{config.broker_id}")
+    entity = f"{BROKERS}/{config.broker_id}"
+    own = await read_config(registry, entity)
+    renewed = under_new_secret(config, own)
+    if renewed != own:
+        own = dict((await change_config(registry, entity, lambda stored: under_new_secret(config, stored))).properties)
     try:
-        return config.with_dynamic(for_all, own)
+        return config.with_dynamic(from_stored(config, for_all), from_stored(config, own))
     except ConfigError as error:
         log.error("ignoring invalid dynamic broker config error=%s", error.message)
         return config

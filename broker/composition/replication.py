@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from functools import partial
 
 from odradek.broker.composition.context import BrokerContext
 from odradek.broker.composition.identity import Identity
@@ -16,10 +15,10 @@ from odradek.broker.replication.log_cleaner import CleanerProcesses, Cleaners, C
 from odradek.broker.replication.replica_manager import ReplicaManager, ReplicaManagerDependencies
 from odradek.broker.replication.replicas import ReplicaHost
 from odradek.broker.runtime.scheduler import Periodic, ThreadWorker
-from odradek.protocol.dial import connect
 from odradek.storage.directories import Directories
 
 MOST_CLEANERS = 256
+KEY_STORE_POLL_MS = 2_000
 
 
 class Replication:
@@ -73,10 +72,9 @@ def _fetchers(context: BrokerContext) -> Fetchers:
     """The fetchers of followers. The operating system chooses the size of their receive buffers, unless
     `replica.socket.receive.buffer.bytes` is set.
     """
-    config, registration, network = context.config, context.registration, context.network()
+    config, registration = context.config, context.registration
     size = config.number_if_set("replica.socket.receive.buffer.bytes")
-    if size is not None and size > 0 and network.connect is connect:
-        network = network._replace(connect=partial(connect, receive_buffer_bytes=size))
+    network = context.network(receive_buffer_bytes=size if size is not None and size > 0 else None)
     settings = FetchSettings(
         config.broker_id,
         lambda: registration.broker_epoch,
@@ -134,4 +132,5 @@ def _schedule(context: BrokerContext, host: ReplicaHost, cleaner: LogCleaner) ->
     delay = "log.segment.delete.delay.ms"
     periodic.every("purge", lambda: min(10_000, max(100, int(config[delay]))), host.purge)
     periodic.every("refusals", lambda: 10_000, context.addresses.log_suppressed_refusals)
+    periodic.every("key stores", lambda: KEY_STORE_POLL_MS, context.addresses.reload_changed_files)
     periodic.every("isr", lambda: max(1, int(config["replica.lag.time.max.ms"]) // 2), host.shrink_isrs)

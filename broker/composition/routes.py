@@ -92,6 +92,9 @@ from odradek.broker.replication.state.fetch_session import FetchSessions
 from odradek.broker.runtime.purgatory import DelayedOperationPurgatory
 from odradek.broker.runtime.request_tasks import RequestTasks
 from odradek.broker.runtime.timers import Clock
+from odradek.broker.security.acl_store import AclStore
+from odradek.broker.security.auth_helper import AuthHelper
+from odradek.broker.security.delegation_token_manager import DelegationTokenManager
 from odradek.broker.transaction.producer_ids import ProducerIds
 
 RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
@@ -104,6 +107,9 @@ class Services:
     """The parts of the broker that handlers call."""
 
     config: BrokerConfig
+    auth: AuthHelper
+    acls: AclStore | None
+    tokens: DelegationTokenManager
     clock: Clock
     purgatory: DelayedOperationPurgatory
     random: Random
@@ -138,14 +144,16 @@ def handlers(services: Services, dispatcher: Dispatcher) -> list[Handler]:
         *_transaction_handlers(services),
         *_controller_handlers(services),
         *_client_handlers(services),
+        *_acl_handlers(services),
         *_handlers_without_security(),
+        *_token_handlers(services),
         ApiVersions(dispatcher.versions, services.features),
     ]
 
 
 def _log_handlers(services: Services) -> list[Handler]:
     config, replicas, clock, purgatory = services.config, services.replicas, services.clock, services.purgatory
-    metadata_cache = services.metadata_cache
+    metadata_cache, auth = services.metadata_cache, services.auth
 
     def max_bytes() -> int:
         return int(config["fetch.max.bytes"])
@@ -155,19 +163,23 @@ def _log_handlers(services: Services) -> list[Handler]:
     appends = ProduceAppends(services.coordination.writes, services.conversions, purgatory, clock)
     reader = FetchReader(replicas, metadata_cache, purgatory, max_bytes, selector)
     return [
-        Produce(replicas, metadata_cache, clock, appends),
-        Fetch(reader, replicas, metadata_cache, services.sessions, clock, services.conversions.worker),
-        ListOffsets(replicas, metadata_cache, clock),
-        OffsetForLeaderEpoch(replicas, metadata_cache),
-        DeleteRecords(replicas, metadata_cache, purgatory),
-        DescribeLogDirs(services.log_dirs),
-        AlterReplicaLogDirs(services.moves, metadata_cache),
+        Produce(replicas, metadata_cache, clock, appends, auth),
+        Fetch(reader, replicas, metadata_cache, services.sessions, clock, services.conversions.worker, auth),
+        ListOffsets(replicas, metadata_cache, clock, auth),
+        OffsetForLeaderEpoch(replicas, metadata_cache, auth),
+        DeleteRecords(replicas, metadata_cache, purgatory, auth),
+        DescribeLogDirs(services.log_dirs, auth),
+        AlterReplicaLogDirs(services.moves, metadata_cache, auth),
     ]
 
 
 def _control_request_handlers(services: Services) -> list[Handler]:
-    replica_manager = services.replica_manager
-    return [LeaderAndIsr(replica_manager), StopReplica(replica_manager), UpdateMetadata(replica_manager)]
+    replica_manager, auth = services.replica_manager, services.auth
+    return [
+        LeaderAndIsr(replica_manager, auth),
+        StopReplica(replica_manager, auth),
+        UpdateMetadata(replica_manager, auth),
+    ]
 
 
 def _topic_handlers(services: Services) -> list[Handler]:
@@ -179,7 +191,7 @@ def _topic_handlers(services: Services) -> list[Handler]:
         """
         return len(metadata_cache.brokers) if services.alone else MANY
 
-    coordination = services.coordination
+    coordination, auth = services.coordination, services.auth
     topics = InternalTopicSettings(coordination.group_settings, coordination.transaction_settings, replicas)
     return [
         Metadata(
@@ -188,46 +200,57 @@ def _topic_handlers(services: Services) -> list[Handler]:
             lambda: bool(config["auto.create.topics.enable"]),
             topics.creatable_topic,
             TopicAnswers(metadata_cache),
+            auth,
         ),
-        FindCoordinator(Coordinators(topics, metadata_cache, services.creator, services.known)),
-        CreateTopics(controller, services.known, services.request_tasks),
+        FindCoordinator(Coordinators(topics, metadata_cache, services.creator, services.known), auth),
+        CreateTopics(controller, services.known, services.request_tasks, auth),
         DeleteTopics(
             metadata_cache,
             controller,
             lambda: bool(config["delete.topic.enable"]),
             services.known,
             services.request_tasks,
+            auth,
         ),
-        DescribeConfigs(config, metadata_cache, services.configs, services.request_tasks),
-        AlterConfigs(services.config_writer, services.request_tasks),
-        IncrementalAlterConfigs(services.config_writer, services.request_tasks),
-        DescribeCluster(metadata_cache),
-        DescribeTopicPartitions(metadata_cache, lambda: int(config["max.request.partition.size.limit"])),
+        DescribeConfigs(config, metadata_cache, services.configs, services.request_tasks, auth),
+        AlterConfigs(services.config_writer, services.request_tasks, auth),
+        IncrementalAlterConfigs(services.config_writer, services.request_tasks, auth),
+        DescribeCluster(metadata_cache, auth),
+        DescribeTopicPartitions(metadata_cache, lambda: int(config["max.request.partition.size.limit"]), auth),
     ]
 
 
 def _controller_handlers(services: Services) -> list[Handler]:
-    controller, request_tasks = services.controller, services.request_tasks
+    controller, request_tasks, auth = services.controller, services.request_tasks, services.auth
     return [
-        AllocateProducerIds(controller, request_tasks),
-        AlterPartition(controller, request_tasks),
-        AlterPartitionReassignments(controller, request_tasks),
-        ControlledShutdown(controller, request_tasks),
-        CreatePartitions(controller, services.known, request_tasks),
-        ElectLeaders(controller, services.metadata_cache, services.known, request_tasks),
-        ListPartitionReassignments(controller, request_tasks),
-        UpdateFeatures(services.features, controller),
+        AllocateProducerIds(controller, request_tasks, auth),
+        AlterPartition(controller, request_tasks, auth),
+        AlterPartitionReassignments(controller, request_tasks, auth),
+        ControlledShutdown(controller, request_tasks, auth),
+        CreatePartitions(controller, services.known, request_tasks, auth),
+        ElectLeaders(controller, services.metadata_cache, services.known, request_tasks, auth),
+        ListPartitionReassignments(controller, request_tasks, auth),
+        UpdateFeatures(services.features, controller, auth),
         Envelope(),
     ]
 
 
 def _client_handlers(services: Services) -> list[Handler]:
-    configs, request_tasks = services.client_configs, services.request_tasks
+    configs, request_tasks, auth = services.client_configs, services.request_tasks, services.auth
     return [
-        DescribeClientQuotas(configs, request_tasks),
-        AlterClientQuotas(configs, request_tasks),
-        DescribeUserScramCredentials(configs, request_tasks),
-        AlterUserScramCredentials(configs, services.controller, request_tasks),
+        DescribeClientQuotas(configs, request_tasks, auth),
+        AlterClientQuotas(configs, request_tasks, auth),
+        DescribeUserScramCredentials(configs, request_tasks, auth),
+        AlterUserScramCredentials(configs, services.controller, request_tasks, auth),
+    ]
+
+
+def _acl_handlers(services: Services) -> list[Handler]:
+    auth, acls, request_tasks = services.auth, services.acls, services.request_tasks
+    return [
+        DescribeAcls(auth, acls),
+        CreateAcls(auth, acls, request_tasks),
+        DeleteAcls(auth, acls, request_tasks),
     ]
 
 
@@ -235,48 +258,51 @@ def _handlers_without_security() -> list[Handler]:
     return [
         SaslHandshake(),
         SaslAuthenticate(),
-        DescribeAcls(),
-        CreateAcls(),
-        DeleteAcls(),
-        CreateDelegationToken(),
-        RenewDelegationToken(),
-        ExpireDelegationToken(),
-        DescribeDelegationToken(),
+    ]
+
+
+def _token_handlers(services: Services) -> list[Handler]:
+    tokens, request_tasks = services.tokens, services.request_tasks
+    return [
+        CreateDelegationToken(tokens, services.auth, request_tasks),
+        RenewDelegationToken(tokens, request_tasks),
+        ExpireDelegationToken(tokens, request_tasks),
+        DescribeDelegationToken(tokens, services.auth),
     ]
 
 
 def _group_handlers(services: Services) -> list[Handler]:
     coordinator, metadata_cache = services.coordination.group_coordinator, services.metadata_cache
-    groups, offsets = coordinator.groups, coordinator.offsets
+    groups, offsets, auth = coordinator.groups, coordinator.offsets, services.auth
     is_offered = "consumer" in services.coordination.group_settings.group_coordinator_rebalance_protocols
     return [
-        JoinGroup(groups),
-        SyncGroup(groups),
-        Heartbeat(groups),
-        LeaveGroup(groups),
-        OffsetCommit(offsets, metadata_cache, services.clock),
-        OffsetFetch(offsets, metadata_cache),
-        OffsetDelete(offsets, metadata_cache),
-        DescribeGroups(groups),
-        ListGroups(groups),
-        DeleteGroups(groups),
-        ConsumerGroupHeartbeat(groups, is_offered=is_offered),
-        ConsumerGroupDescribe(groups, metadata_cache, is_offered=is_offered),
+        JoinGroup(groups, auth),
+        SyncGroup(groups, auth),
+        Heartbeat(groups, auth),
+        LeaveGroup(groups, auth),
+        OffsetCommit(offsets, metadata_cache, services.clock, auth),
+        OffsetFetch(offsets, metadata_cache, auth),
+        OffsetDelete(offsets, metadata_cache, auth),
+        DescribeGroups(groups, auth),
+        ListGroups(groups, auth),
+        DeleteGroups(groups, auth),
+        ConsumerGroupHeartbeat(groups, auth, is_offered=is_offered),
+        ConsumerGroupDescribe(groups, metadata_cache, auth, is_offered=is_offered),
     ]
 
 
 def _transaction_handlers(services: Services) -> list[Handler]:
     config, replicas, clock, purgatory = services.config, services.replicas, services.clock, services.purgatory
     groups, transactions = services.coordination.group_coordinator, services.coordination.transaction_coordinator
-    offsets, metadata_cache = groups.offsets, services.metadata_cache
+    offsets, metadata_cache, auth = groups.offsets, services.metadata_cache, services.auth
     return [
-        InitProducerId(services.producer_ids, transactions),
-        AddPartitionsToTxn(transactions, metadata_cache),
-        AddOffsetsToTxn(transactions, groups),
-        EndTxn(transactions),
-        DescribeTransactions(transactions),
-        ListTransactions(transactions, clock),
-        WriteTxnMarkers(replicas, clock, purgatory, int(config["request.timeout.ms"]), offsets),
-        TxnOffsetCommit(offsets, metadata_cache, clock),
-        DescribeProducers(replicas, metadata_cache),
+        InitProducerId(services.producer_ids, transactions, auth),
+        AddPartitionsToTxn(transactions, metadata_cache, auth),
+        AddOffsetsToTxn(transactions, groups, auth),
+        EndTxn(transactions, auth),
+        DescribeTransactions(transactions, auth),
+        ListTransactions(transactions, clock, auth),
+        WriteTxnMarkers(replicas, clock, purgatory, int(config["request.timeout.ms"]), offsets, auth),
+        TxnOffsetCommit(offsets, metadata_cache, clock, auth),
+        DescribeProducers(replicas, metadata_cache, auth),
     ]

@@ -14,6 +14,7 @@ from typing import Final
 
 from odradek.broker.composition.context import BrokerContext
 from odradek.broker.composition.coordinators import Coordination, CoordinatorDependencies
+from odradek.broker.composition.delegation_tokens import delegation_token_manager
 from odradek.broker.composition.identity import Identity
 from odradek.broker.composition.replication import Replication
 from odradek.broker.composition.routes import Services, handlers
@@ -74,8 +75,12 @@ class RunningBroker:
         changes = _config_changes(context, identity, replication, self.controller)
         known = TopicsKnown(context.metadata_cache, context.clock, context.timers)
         session = context.session
+        self._tokens = delegation_token_manager(context, self.controller)
         services = Services(
             config=context.config,
+            auth=context.security.authorization.helper,
+            acls=context.security.authorization.acls,
+            tokens=self._tokens,
             clock=context.clock,
             purgatory=DelayedOperationPurgatory(context.clock, context.timers),
             random=context.environment.random,
@@ -86,9 +91,7 @@ class RunningBroker:
             creator=TopicCreator(self._channel.send_request, known, context.clock, context.timers),
             known=known,
             configs=identity.topic_configs,
-            config_writer=ConfigWriter(
-                context.config, context.metadata_cache, lambda: session.registry, changes.written
-            ),
+            config_writer=_config_writer(context, changes),
             client_configs=ClientConfigs(lambda: session.registry),
             log_dirs=LogDirs(identity.directories, context.replicas),
             moves=replication.host.moves,
@@ -103,13 +106,7 @@ class RunningBroker:
         dispatcher.serve(handlers(services, dispatcher))
         self.sources = _snapshot_sources(services, replication, context, api_metrics)
         """The sources of the metrics page."""
-        self._members: tuple[StateChangeHandler, ...] = (
-            context.registration,
-            replication.replica_manager,
-            changes.listener,
-            services.features.listener,
-            self.controller,
-        )
+        self._members = _session_members(context, services, changes)
 
     @property
     def broker_epoch(self) -> int:
@@ -136,9 +133,16 @@ class RunningBroker:
 
         Raises KafkaError, RegistryError.
         """
+        context = self._context
+        registry = context.session.registry
+        acls = context.security.authorization.acls
+        if acls is not None:  # no request is answered before its authorization is known
+            await acls.session_begun(registry)
+        # Tokens are loaded before a client can log in with one.
+        await self._tokens.session_begun(registry)
         # A controller on another broker sends its control requests over the network.
-        await self._context.addresses.serve()
-        await self._context.session.begin(self._members)
+        await context.addresses.serve()
+        await context.session.begin(self._members)
         await self._await_first_control_requests()
 
     async def _await_first_control_requests(self) -> None:
@@ -189,11 +193,26 @@ def _coordination(context: BrokerContext, producer_ids: ProducerIds) -> Coordina
     )
 
 
+def _session_members(
+    context: BrokerContext, services: Services, changes: ConfigChanges
+) -> tuple[StateChangeHandler, ...]:
+    """The parts that depend on the session of the metadata store, in the order in which they begin."""
+    members: tuple[StateChangeHandler, ...] = (
+        context.registration,
+        services.replica_manager,
+        changes.listener,
+        services.features.listener,
+        services.tokens,
+        services.controller,
+    )
+    return members if services.acls is None else (services.acls, *members)
+
+
 def _controller(context: BrokerContext, replication: Replication) -> Controller:
     """The controller, which takes part in the controller election for this broker."""
     config, environment = context.config, context.environment
     channels = ControllerChannelManager(
-        config.broker_id, context.network(), context.local, context.controller_timeout_ms
+        config.broker_id, context.network(config.control_listener), context.local, context.controller_timeout_ms
     )
     maker = TopicMaker(config, environment.random, replication.host.has_log)
     controller = Controller(
@@ -212,7 +231,14 @@ def _config_changes(
     on_broker = Reconfiguration(config, context.addresses, context.registration, request_tasks, received)
     on_topic = lambda topic, _: controller.topic_config_changed(topic)  # noqa: E731
     in_force = ConfigInForce(config, identity.topic_configs, replication.host, context.replicas, on_topic, on_broker)
-    return ConfigChanges(config.broker_id, in_force, request_tasks, context.clock)
+    users = context.security.sasl.credentials
+    return ConfigChanges(config.broker_id, in_force, request_tasks, context.clock, users)
+
+
+def _config_writer(context: BrokerContext, changes: ConfigChanges) -> ConfigWriter:
+    """Writes dynamic configurations to the metadata store."""
+    session, listeners = context.session, context.addresses
+    return ConfigWriter(context.config, context.metadata_cache, lambda: session.registry, changes.written, listeners)
 
 
 def _conversions(context: BrokerContext) -> Conversions:

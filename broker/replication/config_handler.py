@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable, Mapping
 
 from odradek.broker.config.broker_config import BrokerConfig
+from odradek.broker.config.password_encoder import from_stored
 from odradek.broker.config.topic_overrides import TopicConfigs
 from odradek.broker.config.types import ConfigError
 from odradek.broker.replication.partition import Replicas
@@ -54,12 +55,12 @@ class ConfigInForce:
         self._on_topic(name, properties)
 
     def broker(self, cluster_default: Mapping[str, str], own: Mapping[str, str]) -> None:
-        """Apply the dynamic properties for all brokers and those for this broker."""
+        """Apply the dynamic properties for all brokers and those for this broker, as they are stored."""
         layers = (cluster_default, own)
         if layers == self._layers:
             return
         try:
-            changed = self._config.with_dynamic(cluster_default, own)
+            changed = self._config.with_dynamic(*(from_stored(self._config, each) for each in layers))
         except ConfigError as error:
             log.error("rejecting invalid dynamic broker config error=%s", error.message)
             return

@@ -8,7 +8,7 @@ place of records (KIP-595), and a consumer with a rack may be sent to a nearer r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING, Final, Protocol
 
 from odradek.broker.metadata.cache import MetadataCache
@@ -33,6 +33,12 @@ CONSUMER: Final = -1
 """The replica id of consumers."""
 EPOCHS_AT_ONCE: Final = 1000
 """Leader epochs in a response to a follower; it gets later ones from their batches, or with its next fetch."""
+ORDER: Final[dict[int, int]] = {
+    ErrorCode.UNKNOWN_TOPIC_ID: 1,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: 2,
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: 2,
+}
+"""The errors of partitions that are not read; they follow the other partitions."""
 PartitionData = m.FetchResponse.PartitionData
 EpochStart = m.FetchResponse.EpochStartOffset
 Result = tuple[FetchPartition, PartitionData, int]
@@ -72,7 +78,7 @@ class FetchReader:
     def fetch(self, call: Call, reading: FetchReading, max_wait_ms: int) -> m.FetchResponse | None:
         """Read; if there are fewer than `min_bytes`, wait for up to `max_wait_ms` and return None."""
         sizes, ready = reading.try_read()
-        if ready or max_wait_ms <= 0 or not reading.context.partitions:
+        if ready or max_wait_ms <= 0 or not sizes:
             return reading.finish()
         self._purgatory.try_complete_else_watch(DelayedFetch(call, reading, sizes), sizes, max_wait_ms)
         return None
@@ -85,16 +91,22 @@ class FetchReader:
         """The topic's name, empty if unknown. A leader may have a replica before its metadata contain the topic."""
         return self._replicas.name_of(topic_id) or self._metadata_cache.name_of(topic_id) or ""
 
+    def resolve(self, partitions: Iterable[FetchPartition]) -> None:
+        """Set the names of topics that were created, or whose metadata came, since the fetch session began.
+
+        Only here, before the authorization: a read does not get a name that was not checked.
+        """
+        for wanted in partitions:
+            if not wanted.topic:
+                wanted.topic = self.name_of(wanted.topic_id)
+
     def find(self, wanted: FetchPartition, *, ids: bool, leader_only: bool = True) -> Replica:
         """The replica to read from; raises KafkaError when there is none or the epoch is not the current one.
 
         Without `leader_only`, a follower is accepted as well (KIP-392).
         """
         if ids and not wanted.topic:
-            # The topic may have been created, or its metadata received, since the session began.
-            wanted.topic = self.name_of(wanted.topic_id)
-            if not wanted.topic:
-                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
         replica = self._replicas.get(wanted.topic, wanted.partition)
         if replica is None:
             raise KafkaError(self._metadata_cache.error_without_replica(wanted.topic, wanted.partition))
@@ -121,6 +133,7 @@ class FetchReading:
 
     __slots__ = (
         "_call",
+        "_denied",
         "_ends",
         "_follower",
         "_follower_epoch",
@@ -146,14 +159,16 @@ class FetchReading:
         context: FetchContext,
         replica_id: int,
         replica_epoch: int,
+        denied: Collection[str] = (),
     ) -> None:
         """`context` is the request in its fetch session. `replica_id` and `replica_epoch` are those of the follower;
-        CONSUMER and -1 for a consumer.
+        CONSUMER and -1 for a consumer. `denied` are the topics that the sender may not read.
         """
         self._reader = reader
         self._responder = responder
         self._call = call
         self.context = context
+        self._denied = denied
         self._version = version = call.version
         self._ids = version >= TOPIC_IDS_FROM
         self._follower = replica_id
@@ -174,13 +189,19 @@ class FetchReading:
         Returns the bytes found in each replica, and whether to send the response now: because there is enough data, or
         because the response of a partition must not wait.
         """
-        left, found, urgent = self._max_bytes, 0, False
+        left, found, urgent, denied = self._max_bytes, 0, False, self._denied
         self._ends = 0
         sizes: dict[Replica, int] = {}
-        results = []
+        results: list[Result] = []
+        in_order = True
         for wanted in self.context.partitions:
             data = PartitionData(partition_index=wanted.partition, records=b"", aborted_transactions=None)
             size = 0
+            if wanted.topic in denied:
+                self._responder.refuse(self._version, wanted, data, KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+                results.append((wanted, data, size))
+                in_order = False
+                continue
             try:
                 replica = self._reader.find(wanted, ids=self._ids, leader_only=self._leader_only)
                 if self._turned_away(replica, wanted, data):
@@ -193,11 +214,13 @@ class FetchReading:
                         urgent = urgent or self._has_new_start(replica, wanted)
                 sizes[replica] = size
             except KafkaError as error:
-                urgent = True
+                urgent, in_order = True, False
                 self._responder.refuse(self._version, wanted, data, error)
             found += size
             left -= size
             results.append((wanted, data, size))
+        if not in_order:
+            results.sort(key=lambda result: ORDER.get(result[1].error_code, 0))
         self.results = results
         return sizes, urgent or found >= self.min_bytes
 

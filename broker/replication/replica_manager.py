@@ -180,7 +180,7 @@ class ReplicaManager:
             configs = await self._configs_of([name for name, _, _ in topics])
             refusal = self._refusal(control_request)  # epochs may have changed during the read
         if refusal is not ErrorCode.NONE:
-            return _refused(topics, refusal)
+            return refused_leader_and_isr(control_request, refusal)
         addresses = {each.broker_id: (each.host_name, each.port) for each in control_request.live_leaders}
         answer = m.LeaderAndIsrResponse()
         for name, topic_id, states in topics:
@@ -248,7 +248,9 @@ class ReplicaManager:
             else:
                 replica.follow(state)
                 dependencies.events.left(topic, control_request.partition_index)
-                address = addresses.get(control_request.leader) or self._address(control_request.leader)
+                # The addresses of the request are those of the controller's listener for brokers, which may differ
+                # from this broker's while the listener is being changed.
+                address = self._address(control_request.leader) or addresses.get(control_request.leader)
                 dependencies.fetchers.follow(replica, control_request.leader, control_request.leader_epoch, address)
         except NoDescriptor as error:
             # No error in the response: the controller would treat the disk as failed until this broker restarts.
@@ -352,10 +354,10 @@ class ReplicaManager:
         return m.UpdateMetadataResponse()
 
 
-def _refused(topics: list[tuple[str, bytes, list[ControlRequest]]], refusal: ErrorCode) -> m.LeaderAndIsrResponse:
+def refused_leader_and_isr(control_request: m.LeaderAndIsrRequest, refusal: ErrorCode) -> m.LeaderAndIsrResponse:
     """The response to a rejected LeaderAndIsr request: the error stands at the top and for every partition."""
     answer = m.LeaderAndIsrResponse(error_code=refusal)
-    for name, topic_id, states in topics:
+    for name, topic_id, states in _grouped(control_request):
         errors = [
             m.LeaderAndIsrResponse.LeaderAndIsrPartitionError(
                 topic_name=name, partition_index=state.partition_index, error_code=refusal
@@ -375,6 +377,17 @@ def _grouped(control_request: m.LeaderAndIsrRequest) -> list[tuple[str, bytes, l
     for state in control_request.ungrouped_partition_states:
         topics.setdefault(state.topic_name, []).append(state)
     return [(name, bytes(16), states) for name, states in topics.items()]
+
+
+def refused_stop_replica(control_request: m.StopReplicaRequest, refusal: ErrorCode) -> m.StopReplicaResponse:
+    """The response to a StopReplica request that was rejected before it was applied, with every partition."""
+    return m.StopReplicaResponse(
+        error_code=refusal,
+        partition_errors=[
+            m.StopReplicaResponse.StopReplicaPartitionError(topic_name=topic, partition_index=index, error_code=refusal)
+            for topic, index, _, _ in _stops(control_request)
+        ],
+    )
 
 
 def _stops(control_request: m.StopReplicaRequest) -> list[tuple[str, int, int, bool]]:

@@ -93,7 +93,9 @@ class TransactionalWrites:
     def __init__(self, verification: TransactionVerification, clock: Clock) -> None:
         self._verification = verification
         self._clock = clock
-        self._held: dict[tuple[Replica, ProducerTransaction], list[HeldWrite]] = {}
+        # A batch that arrives after a marker has another verification than those before: it does not wait for theirs,
+        # whose response may be from before the marker.
+        self._held: dict[tuple[Verification, ProducerTransaction], list[HeldWrite]] = {}
 
     def write(
         self, sender: Sender, replica: Replica, records: memoryview | Prepared | None, now_ms: int
@@ -136,21 +138,21 @@ class TransactionalWrites:
         transaction = writes[0].transaction
         asking = []
         for write in writes:
-            key = write.replica, transaction
+            key = write.verification, transaction
             if key in self._held:
                 self._held[key].append(write)
             else:
                 self._held[key] = [write]
-                asking.append(write.replica)
+                asking.append(write)
         if asking:
-            partitions = [(replica.topic, replica.partition) for replica in asking]
-            received = partial(self._verified, transaction, asking)
+            partitions = [(write.replica.topic, write.replica.partition) for write in asking]
+            received = partial(self._verified, asking)
             self._verification.verify(transaction, partitions, writes[0].sender.support, received)
 
-    def _verified(self, transaction: ProducerTransaction, replicas: list[Replica], verdicts: Verdicts) -> None:
-        for replica in replicas:
-            verdict = verdicts[replica.topic, replica.partition]
-            for write in self._held.pop((replica, transaction)):
+    def _verified(self, asking: list[HeldWrite], verdicts: Verdicts) -> None:
+        for first in asking:
+            verdict = verdicts[first.replica.topic, first.replica.partition]
+            for write in self._held.pop((first.verification, first.transaction)):
                 if write.on_outcome is not None:
                     write.on_outcome(write, self._finish(write, verdict))
 

@@ -126,7 +126,7 @@ class ConsumerMembership:
         if known.member_id != member_id:
             self.forget_timers(known.member_id)
             known = self.steps.replace(known, member_id)
-        self.steps.enter(_updated(known, request), now)
+        self.steps.enter(_updated(known, request), now, request.describable)
         self.steps.retarget()
         member = self.steps.advance(member_id, request.owned)
         self.watch_revocation(member, now)

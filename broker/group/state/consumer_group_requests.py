@@ -6,7 +6,7 @@ GroupCoordinatorService makes them before it looks for one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple, Protocol
 
 from odradek.broker.group.state.consumer_assignors import Assignment
@@ -73,6 +73,15 @@ class NoTopics:
         return 0
 
 
+Describable = Callable[[tuple[str, ...]], tuple[str, ...]]
+"""Returns those of the topics that the sender of a request may describe, in their order."""
+
+
+def all_topics(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Every topic: there is no authorizer."""
+    return names
+
+
 class HeartbeatRequest(NamedTuple):
     """A ConsumerGroupHeartbeat; None: unchanged."""
 
@@ -89,6 +98,8 @@ class HeartbeatRequest(NamedTuple):
     client_host: str = ""
     must_name_itself: bool = False
     """Members generate their own ids (ConsumerGroupHeartbeat 1, KIP-1082)."""
+    describable: Describable = all_topics
+    """The topics that the sender may describe: others do not match an expression for it."""
 
     @property
     def is_full(self) -> bool:

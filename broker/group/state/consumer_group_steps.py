@@ -20,7 +20,7 @@ from odradek.broker.group.state.consumer_assignors import ASSIGNORS, Assignment,
 from odradek.broker.group.state.consumer_group_members import ConsumerGroupMembers, ConsumerMember, Resolved
 from odradek.broker.group.state.consumer_group_pending_writes import ConsumerGroupWrites, fits
 from odradek.broker.group.state.consumer_group_reconciliation import Target, reconcile
-from odradek.broker.group.state.consumer_group_requests import Topics
+from odradek.broker.group.state.consumer_group_requests import Describable, Topics
 from odradek.broker.group.state.topic_patterns import matching
 from odradek.broker.runtime.state.effects import Now
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -31,7 +31,7 @@ NO_TOPICS_SEEN = -1
 class Steps:
     """The steps of one group."""
 
-    __slots__ = ("_group_members", "_group_writes", "_seen", "_topics", "default_assignor")
+    __slots__ = ("_group_members", "_group_writes", "_looked_up", "_seen", "_topics", "default_assignor")
 
     def __init__(self, group_writes: ConsumerGroupWrites, topics: Topics, default_assignor: str) -> None:
         self._group_writes = group_writes
@@ -40,10 +40,12 @@ class Steps:
         self.default_assignor = default_assignor
         self._seen = NO_TOPICS_SEEN
         """The version of the topics for which the group's epoch was computed."""
+        self._looked_up = NO_TOPICS_SEEN
+        """The version of the topics in which the expressions were looked up."""
 
     def forget_topics(self) -> None:
         """Compare the topics again with the next request: the group's epoch may be from an older version of them."""
-        self._seen = NO_TOPICS_SEEN
+        self._seen = self._looked_up = NO_TOPICS_SEEN
 
     def replace(self, old: ConsumerMember, member_id: str) -> ConsumerMember:
         """Replace the former member by the static member that has returned under another id."""
@@ -58,8 +60,8 @@ class Steps:
         )
         return member
 
-    def enter(self, member: ConsumerMember, now: Now) -> None:
-        """Step 1: add or update the member.
+    def enter(self, member: ConsumerMember, now: Now, describable: Describable | None = None) -> None:
+        """Step 1: add or update the member; look up expressions if it sent a filter for topics (`describable`).
 
         Raises KafkaError(UNKNOWN_SERVER_ERROR), as Kafka does, when its record is too large for the log.
         """
@@ -76,12 +78,13 @@ class Steps:
         if member.expression != former:
             changed = True
             self.forget_expression(former)
+        if describable is not None:
+            changed = self._look_up_expressions(now, describable) or changed
         self.refresh(now, changed=changed)
 
     def refresh(self, now: Now, *, changed: bool) -> None:
         """Increase the group epoch when subscriptions or the subscribed topics have changed."""
         group_members, version = self._group_members, self._topics.version
-        changed = self._look_up_expressions(now, version) or changed
         if not changed and version == self._seen:
             return
         self._seen = version
@@ -91,18 +94,20 @@ class Steps:
                 records.group_epoch(self._group_writes.group_id, group_members.epoch + 1, topics_hash)
             )
 
-    def _look_up_expressions(self, now: Now, version: int) -> bool:
-        group_members, changed = self._group_members, False
+    def _look_up_expressions(self, now: Now, describable: Describable) -> bool:
+        """Find the topics that match the group's expressions, of those that the sender of a request may describe."""
+        group_members, version, changed = self._group_members, self._topics.version, False
         for pattern in sorted({member.expression for member in group_members.members.values() if member.expression}):
             known = group_members.resolved.get(pattern)
-            if known is not None and version == self._seen:
+            if known is not None and version == self._looked_up:
                 continue
-            found = matching(pattern, self._topics.names())
+            found = describable(matching(pattern, self._topics.names()))
             if known is None or known.topics != found:
                 changed = True
                 self._group_writes.write(
                     records.expression(self._group_writes.group_id, pattern, Resolved(found, version, now.wall_ms))
                 )
+        self._looked_up = version
         return changed
 
     def forget_expression(self, pattern: str) -> None:

@@ -19,12 +19,6 @@ CLUSTER_METADATA = "__cluster_metadata"
 MAX_NAME_LENGTH = 249
 MOST_AT_ONCE = 100_000
 """Partitions; an assignment far larger than the limit of one node of ZooKeeper (1 MiB) is rejected before the write."""
-TOPIC_OPERATIONS = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
-"""What a client may do with a topic where nothing is forbidden: read, write, create, delete, alter, describe, and
-describe and alter its configuration; one bit for each number of AclOperation.
-"""
-CLUSTER_OPERATIONS = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
-"""The same for the cluster: create, alter, describe, act as a broker, its configuration, write idempotently."""
 LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 
 Assignment = dict[int, tuple[int, ...]]

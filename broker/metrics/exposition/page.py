@@ -49,6 +49,12 @@ GROUP_STATES: Final = {
     "dead": "Dead",
     "empty": "Empty",
 }
+AUTHENTICATION_COUNTERS: Final = {
+    "successful_authentication": "TLS handshakes and SASL exchanges that succeeded",
+    "failed_authentication": "TLS handshakes and SASL exchanges that failed",
+    "successful_reauthentication": "Re-authentications that succeeded",
+    "failed_reauthentication": "Re-authentications that failed",
+}
 Labelled = Iterable[tuple[tuple[str, ...], float]]
 
 
@@ -241,6 +247,20 @@ def coordinators(at: MetricsSnapshot) -> Iterator[Metric]:
     )
 
 
+def _authentications(at: MetricsSnapshot) -> Iterator[Metric]:
+    """Kafka's socket-server-metrics of authentication."""
+    labels, by_listener = ("listener", "networkProcessor"), at.authentications.items()
+    for name, text in AUTHENTICATION_COUNTERS.items():
+        values = (((listener, "0"), getattr(each, name)) for listener, each in by_listener)
+        yield counters(f"kafka_server_socket_server_metrics_{name}", text, labels, values)
+    yield gauges(
+        "kafka_server_socket_server_metrics_expired_connections_killed_count",
+        "Connections closed at the end of their session",
+        labels,
+        (((listener, "0"), each.expired_connections_killed) for listener, each in by_listener),
+    )
+
+
 def connections(at: MetricsSnapshot) -> Iterator[Metric]:
     """Kafka's socket-server-metrics, and the data directories."""
     yield gauges(
@@ -249,6 +269,7 @@ def connections(at: MetricsSnapshot) -> Iterator[Metric]:
         ("listener", "networkProcessor"),
         (((listener, "0"), count) for listener, count in at.connections.items()),
     )
+    yield from _authentications(at)
     offline = at.offline_directories
     yield gauge(
         "kafka_log_logmanager_offlinelogdirectorycount", "Data directories that have failed", sum(offline.values())

@@ -15,6 +15,7 @@ from typing import NamedTuple, Protocol
 from odradek.broker.controller.controller import Controller
 from odradek.broker.controller.state.context import Context
 from odradek.broker.group.group_metadata_manager import GroupMetadataManager
+from odradek.broker.metrics.authentication_metrics import AuthenticationMetrics
 from odradek.broker.metrics.broker_metrics import ApiMetrics, RequestMetrics, TopicMetrics
 from odradek.broker.replication.fetcher import Fetchers
 from odradek.broker.replication.log_cleaner import CleanerMetrics
@@ -29,6 +30,10 @@ class Listening(Protocol):
 
     def connections(self) -> Mapping[str, int]:
         """How many connections each listener has."""
+        ...
+
+    def authentications(self) -> Mapping[str, AuthenticationMetrics]:
+        """The authentications of each listener."""
         ...
 
 
@@ -108,6 +113,7 @@ class MetricsSnapshot:
     sessions: SessionsRow
     lags: list[tuple[str, int, int]]
     connections: Mapping[str, int]
+    authentications: Mapping[str, AuthenticationMetrics]
     offline_directories: Mapping[str, bool]
     cleaner: CleanerMetrics
     busy_s: float
@@ -127,6 +133,7 @@ def take_snapshot(at: SnapshotSources) -> MetricsSnapshot:
         sessions=_sessions(at.sessions),
         lags=at.fetchers.lags(),
         connections=at.listening.connections(),
+        authentications=at.listening.authentications(),
         offline_directories=at.offline_directories(),
         cleaner=at.cleaner(),
         busy_s=time.thread_time(),
