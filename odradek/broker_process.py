@@ -12,7 +12,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from odradek.ready_process import OWN_COMMAND, BrokerError, ReadyProcess
+from odradek.broker.config.dynamic import secrets
+from odradek.cluster_security import ClusterSecurity
+from odradek.ports import free_port
+from odradek.ready_process import HOST, OWN_COMMAND, BrokerError, ReadyProcess
+from odradek.secured import Secured
+from odradek.security import Security
+from odradek.wire import Wire
 
 __all__ = ["DEFAULT_OVERRIDES", "BrokerError", "BrokerProcess"]
 
@@ -26,12 +32,16 @@ DEFAULT_OVERRIDES: Final[Mapping[str, str]] = {
 """Properties that differ from Kafka's defaults unless a test overrides them."""
 
 
-class BrokerProcess(ReadyProcess):
+class BrokerProcess(ReadyProcess, Secured):
     """One broker over the life of its data: any number of processes, one after the other, on one port.
 
     `folder` holds the data and the log. `overrides` are broker properties with Kafka's names, over DEFAULT_OVERRIDES;
     an override of `listeners` determines the port, too, and restarts keep the port only if it is explicit. `command` is
-    the command line to start, by default that of this interpreter. `timeout_s` bounds every wait.
+    the command line to start, by default that of this interpreter. `timeout_s` bounds every wait. `environment` are
+    variables beside those of this process.
+
+    With `security` (a text as "tls+scram", or `odradek.security.Security`) clients connect as one of its users, with
+    `client_config`. A cluster gives all of its brokers one `ClusterSecurity`, with the port for peers of each.
     """
 
     KIND = "broker"
@@ -43,8 +53,17 @@ class BrokerProcess(ReadyProcess):
         *,
         command: Sequence[str] = OWN_COMMAND,
         timeout_s: float = 60.0,
+        environment: Mapping[str, str] | None = None,
+        security: ClusterSecurity | Security | str | None = None,
+        peers_port: int = 0,
     ) -> None:
-        super().__init__(Path(folder) / "broker.log", command, timeout_s)
+        super().__init__(Path(folder) / "broker.log", command, timeout_s, environment)
+        self._peers_port = peers_port
+        self._is_alone = not isinstance(security, ClusterSecurity)
+        if security is None or isinstance(security, ClusterSecurity):
+            self._security = security
+        else:
+            self._security = ClusterSecurity(Path(folder) / "security", security, timeout_s)
         self.data_dir: Path = Path(folder) / "data"
         self._overrides = {**DEFAULT_OVERRIDES, "log.dirs": str(self.data_dir), **(overrides or {})}
 
@@ -61,6 +80,49 @@ class BrokerProcess(ReadyProcess):
         """host:port, for a client's `bootstrap.servers`."""
         return f"{self.host}:{self.port}"
 
+    @property
+    def bootstrap_servers(self) -> str:
+        """The same, by the name that a cluster has for its addresses."""
+        return self.bootstrap
+
+    @property
+    def peers_port(self) -> int:
+        """The port for other brokers and for fixtures; 0 before the first start of a single broker."""
+        return self._peers_port
+
+    def admin(self) -> Wire:
+        """A connection for fixtures, which may do everything. Raises OSError."""
+        if self._security is None:
+            return Wire(self.host, self.port)
+        return self._security.admin(self._peers_port)
+
+    def await_ready(self) -> None:
+        """Wait until the launched process serves, with its users and ACLs. Raises BrokerError, after ending it."""
+        super().await_ready()
+        if self._security is not None and self._is_alone:
+            self._security.prepare([self])
+
+    def close(self) -> None:
+        """End the process, if any. Raises BrokerError when a process did not stop cleanly, after ending it."""
+        try:
+            super().close()
+        finally:
+            if self._security is not None and self._is_alone:
+                self._security.close()
+
+    def _running_brokers(self) -> Sequence[BrokerProcess]:
+        return [self]
+
     def _arguments(self) -> list[str]:
-        overrides = {"listeners": f"PLAINTEXT://{self.host}:{self._port}", **self._overrides}
-        return ["broker", *(f"--override={name}={value}" for name, value in overrides.items())]
+        if self._security is None:
+            overrides = {"listeners": f"PLAINTEXT://{self.host}:{self._port}", **self._overrides}
+            hidden = {name: overrides.pop(name) for name in secrets(overrides)}
+            file = [str(ClusterSecurity.write(self.log_path.with_name("secret.properties"), hidden))] if hidden else []
+            return ["broker", *file, *(f"--override={name}={value}" for name, value in overrides.items())]
+        self._peers_port = self._peers_port or free_port(HOST)
+        properties = {
+            **self._security.listeners(self._port, self._peers_port),
+            **self._security.broker_properties(int(self._overrides["broker.id"])),
+            **self._overrides,
+        }
+        return ["broker", str(self._security.write(self.log_path.with_name("server.properties"), properties))]

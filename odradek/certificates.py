@@ -127,7 +127,7 @@ def make_certificates(
     An authority that is in the folder already issues the new certificates, so that a certificate can be renewed or a
     broker added. Returns the written files. Raises OSError, and ValueError where the authority's files are not valid.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     written: list[Path] = []
 
     def write(name: str, data: bytes, mode: int = 0o644) -> None:

@@ -3,7 +3,8 @@
 `odradek broker [server.properties] [--override key=value]…` serves in the foreground. It prints one line to stdout when
 it serves, everything else goes to stderr, and ends with status 0 after SIGTERM, SIGHUP or Ctrl-C, 1 after an error.
 Modules that only a broker needs are imported when one starts. `--daemon` and `stop` are in `daemon`, `cluster`,
-`registry` and `health` in `cluster_cli`, `dump-log` in `log_cli`, `streams` in `streams_cli`, `tls` in `tls_cli`.
+`registry` and `health` in `cluster_cli`, `dump-log` in `log_cli`, `streams` in `streams_cli`, `tls` in `tls_cli`,
+`scram` in `scram_cli`.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from odradek.cluster_cli import cluster, health, registry
 from odradek.daemon_files import DETACHED, LOG_FILE, PID_FILE
 from odradek.log_cli import dump_log
 from odradek.log_lines import FORMATS, LEVELS, log_to_stderr, say_broker
+from odradek.scram_cli import scram
 from odradek.service import PREFIX, properties_in, stop_when_stdin_ends, tell_systemd
 from odradek.standard_streams import open_missing_streams, print_line
 from odradek.streams_cli import streams
@@ -54,6 +56,7 @@ main.add_command(health)
 main.add_command(dump_log)
 main.add_command(streams)
 main.add_command(tls)
+main.add_command(scram)
 
 
 _properties_argument = click.argument(

@@ -119,22 +119,34 @@ def _parse_properties(texts: tuple[str, ...], own: Container[str]) -> dict[str, 
     return properties
 
 
+_command_config = click.option(
+    "--command-config",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Properties of a Kafka client: security.protocol=SSL, ssl.truststore.location and so on.",
+)
+
+
 @cluster.command()
 @click.option("--bootstrap-server", default=DEFAULT_BOOTSTRAP, show_default=True, help=_BOOTSTRAP_HELP)
+@_command_config
 @click.option("--json", "as_json", is_flag=True, help="For programs.")
 @click.option(
     "--topic", "topics", multiple=True, metavar="TOPIC", help="Show and count this topic alone. Can be given again."
 )
 @click.option("--timeout", "timeout_s", type=float, default=5.0, show_default=True, help="Seconds for each broker.")
-def status(bootstrap_server: str, topics: tuple[str, ...], as_json: bool, timeout_s: float) -> None:
+def status(
+    bootstrap_server: str, command_config: Path | None, topics: tuple[str, ...], as_json: bool, timeout_s: float
+) -> None:
     """Show brokers, leaders, in-sync replicas, and how many records each follower is behind.
 
     Kafka's internal topics come last.
     """
     from odradek import cluster_status
+    from odradek.command_config import tls_of
 
     try:
-        found = cluster_status.gather(bootstrap_server, timeout_s, topics)
+        found = cluster_status.gather(bootstrap_server, timeout_s, topics, tls_of(command_config))
     except (ConnectionError, LookupError, ValueError) as error:
         _fail(error.args[0] if isinstance(error, LookupError) else str(error))
     click.echo(json.dumps(found.as_json(), indent=2) if as_json else cluster_status.render(found))
@@ -143,20 +155,22 @@ def status(bootstrap_server: str, topics: tuple[str, ...], as_json: bool, timeou
 @click.command()
 @click.argument("address", default=DEFAULT_BOOTSTRAP, metavar="[HOST:PORT]")
 @click.option("--timeout", "timeout_s", type=float, default=5.0, show_default=True, help="Seconds to wait.")
+@_command_config
 @click.option(
     "--from-environment",
     is_flag=True,
     help="Take HOST:PORT from KAFKA_LISTENERS, as the broker does that `odradek broker --from-environment` runs.",
 )
-def health(address: str, timeout_s: float, from_environment: bool) -> None:
+def health(address: str, timeout_s: float, command_config: Path | None, from_environment: bool) -> None:
     """End with status 0 if the broker at HOST:PORT serves and has a controller, else with 1."""
     from odradek import cluster_status, wire
+    from odradek.command_config import tls_of
     from odradek.service import broker_address
 
     if from_environment:
         address = broker_address(os.environ) or address
     try:
-        trouble = cluster_status.is_healthy(*wire.parse_address(address), timeout_s)
+        trouble = cluster_status.is_healthy(*wire.parse_address(address), timeout_s, tls_of(command_config))
     except ValueError as error:
         trouble = str(error)
     if trouble:
@@ -168,8 +182,13 @@ def health(address: str, timeout_s: float, from_environment: bool) -> None:
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
 @click.option("--port", type=click.IntRange(0, 65535), default=2181, show_default=True, help="0 takes a free one.")
 @click.option("--tick-ms", type=click.IntRange(1), default=2000, show_default=True, help="ZooKeeper's tickTime.")
+@click.option(
+    "--jaas",
+    type=click.Path(path_type=Path, dir_okay=False, exists=True),
+    help="A JAAS file as ZooKeeper's: only the users of its section Server are served.",
+)
 @click.option("--until-stdin-ends", is_flag=True, hidden=True, help="Stop when the parent has ended.")
-def registry(data: Path, host: str, port: int, tick_ms: int, until_stdin_ends: bool) -> None:
+def registry(data: Path, host: str, port: int, tick_ms: int, jaas: Path | None, until_stdin_ends: bool) -> None:
     """Serve the cluster's state over ZooKeeper's protocol, for brokers of one machine.
 
     A stand-in for ZooKeeper on a laptop or in tests; a production cluster runs Apache ZooKeeper.
@@ -186,7 +205,10 @@ def registry(data: Path, host: str, port: int, tick_ms: int, until_stdin_ends: b
         print_line(f"odradek {__version__} ready: registry at {host}:{bound}, data in {data.absolute()}")
 
     try:
-        registry_service.run(data, host, port, tick_ms, announce)
+        users = registry_service.users_in(jaas) if jaas is not None else None
+        registry_service.run(data, host, port, tick_ms, announce, users)
+    except registry_service.JaasFileError as error:
+        _fail(str(error))
     except JournalInUseError:
         _fail(f"a registry runs in {data} already; choose another folder with --data")
     except DamagedJournalError as error:

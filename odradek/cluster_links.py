@@ -8,17 +8,19 @@ A cut is silence, as in a network that drops packets: connections stay open, sen
 `heal`, and so does the close of a side. A new connection seems to succeed and gets no response. With a one-way cut,
 packets from a to b are lost and those from b to a arrive.
 
-All relays run in one thread with an event loop. A `cut` is effective when it returns.
+Relays between brokers with TLS end it and begin it anew, with a broker's certificate: they have to read the first
+request. All relays run in one thread with an event loop. A `cut` is effective when it returns.
 """
 
 from __future__ import annotations
 
 import asyncio
 import re
+import ssl
 import struct
 import threading
 from collections.abc import Callable, Coroutine
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 HOST: Final = "127.0.0.1"
 REGISTRY: Final = "registry"
@@ -30,6 +32,13 @@ _HEAD: Final = struct.Struct(">ihhih")
 Done = TypeVar("Done")
 Node: TypeAlias = int | str
 """A broker's number, or REGISTRY."""
+
+
+class LinkTls(NamedTuple):
+    """The contexts of a relay between brokers with TLS: towards the caller, and towards the called broker."""
+
+    server: ssl.SSLContext
+    client: ssl.SSLContext
 
 
 class Links:
@@ -44,9 +53,9 @@ class Links:
         self._cut: set[tuple[Node, Node]] = set()
         self._pipes: set[_Pipe] = set()
 
-    def to_broker(self, broker_id: int, port: int) -> int:
+    def to_broker(self, broker_id: int, port: int, tls: LinkTls | None = None) -> int:
         """Create the relay to the peers' listener of a broker, which is at `port`; returns the relay's port."""
-        return self._call(self._listen(_Relay(None, broker_id, port)))
+        return self._call(self._listen(_Relay(None, broker_id, port, tls)))
 
     def to_registry(self, broker_id: int) -> int:
         """Create the relay from a broker to the registry; returns its port. `registry_is_at` sets its target."""
@@ -83,7 +92,7 @@ class Links:
             self._pipes.add(pipe)
             return pipe.near
 
-        server = await self._loop.create_server(accept, HOST, 0)
+        server = await self._loop.create_server(accept, HOST, 0, ssl=relay.tls.server if relay.tls else None)
         self._servers.append(server)
         if relay.callee == REGISTRY:
             assert relay.caller is not None
@@ -114,7 +123,8 @@ class Links:
 class _Relay:
     """A relay's source and target: a caller of None is identified by its first request, a port of None is unknown."""
 
-    def __init__(self, caller: Node | None, callee: Node, port: int | None) -> None:
+    def __init__(self, caller: Node | None, callee: Node, port: int | None, tls: LinkTls | None = None) -> None:
+        self.tls = tls
         self.caller = caller
         self.callee = callee
         self.port = port
@@ -164,7 +174,8 @@ class _Pipe:
 
     async def _dial(self, port: int) -> None:
         try:
-            await asyncio.get_running_loop().create_connection(lambda: self.far, HOST, port)
+            tls = self._relay.tls.client if self._relay.tls else None
+            await asyncio.get_running_loop().create_connection(lambda: self.far, HOST, port, ssl=tls)
         except OSError:
             self.abort()
 

@@ -12,6 +12,7 @@ read from the registry, which is authoritative. Brokers connect to each other, a
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -27,11 +28,15 @@ from kazoo.retry import KazooRetry
 from odradek.broker.registry import znodes
 from odradek.broker_process import BrokerProcess
 from odradek.cluster_links import REGISTRY, Links, Node
+from odradek.cluster_security import ClusterSecurity
 from odradek.ports import free_port
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode, ProtocolError
 from odradek.ready_process import HOST, OWN_COMMAND, BrokerError, ReadyProcess
-from odradek.wire import Wire
+from odradek.registry_login import ensure_jaas_file, environment
+from odradek.registry_service import users_in
+from odradek.secured import Secured
+from odradek.security import Security
 
 __all__ = ["CLUSTER_OVERRIDES", "REGISTRY", "BrokerError", "ClusterProcess", "RegistryProcess"]
 
@@ -57,7 +62,8 @@ class RegistryProcess(ReadyProcess):
 
     KIND = "registry"
 
-    def __init__(self, folder: Path, *, tick_ms: int, timeout_s: float = 60.0) -> None:
+    def __init__(self, folder: Path, *, tick_ms: int, jaas_file: Path | None = None, timeout_s: float = 60.0) -> None:
+        self._jaas_file = jaas_file
         super().__init__(folder / "registry.log", OWN_COMMAND, timeout_s)
         self._folder = folder / REGISTRY
         self._tick_ms = tick_ms
@@ -69,14 +75,18 @@ class RegistryProcess(ReadyProcess):
             f"--host={self.host}",
             f"--port={self._port}",
             f"--tick-ms={self._tick_ms}",
+            *([f"--jaas={self._jaas_file}"] if self._jaas_file is not None else []),
         ]
 
 
 class RegistryWatcher:
     """Waits for the contents of nodes of the registry; its connection begins with the first wait."""
 
-    def __init__(self, connect: Callable[[], str], timeout_s: float) -> None:
-        """`connect` returns the address of the registry (host:port and a chroot), to reach within `timeout_s`."""
+    def __init__(self, connect: Callable[[], str], timeout_s: float, jaas_file: Path | None = None) -> None:
+        """`connect` returns the address of the registry (host:port and a chroot), to reach within `timeout_s`;
+        `jaas_file` has the login.
+        """
+        self._jaas_file = jaas_file
         self._connect = connect
         self._timeout_s = timeout_s
         self._client: KazooClient | None = None
@@ -122,7 +132,11 @@ class RegistryWatcher:
         if self._client is None:
             # Its own would double the pause between two attempts for as long as the registry is unavailable.
             retry = KazooRetry(max_tries=-1, delay=POLL_S, max_delay=LOOK_AGAIN_S / 4)
-            client = KazooClient(self._connect(), timeout=10.0, connection_retry=retry)
+            logins = users_in(self._jaas_file).items() if self._jaas_file is not None else ()
+            sasl = [{"mechanism": "DIGEST-MD5", "username": user, "password": password} for user, password in logins]
+            client = KazooClient(
+                self._connect(), timeout=10.0, connection_retry=retry, sasl_options=sasl[0] if sasl else None
+            )
             client.start(timeout=self._timeout_s)
             self._client = client
         return self._client
@@ -135,12 +149,13 @@ class RegistryWatcher:
             self._client = None
 
 
-class ClusterProcess:
+class ClusterProcess(Secured):
     """Brokers 1 to `brokers` and their registry, over the life of their data in `folder`.
 
     `overrides` are properties of every broker with Kafka's names, over CLUSTER_OVERRIDES; `racks` gives each its
     broker.rack. With `zookeeper` (host:port and a chroot) that is the registry, and REGISTRY cannot be killed, but cut.
-    `timeout_s` bounds every wait.
+    `timeout_s` bounds every wait. With `security` clients connect as one of its users (`client_config`), the brokers
+    connect to each other with certificates, and the cluster's own registry serves its brokers only.
     """
 
     def __init__(
@@ -152,6 +167,7 @@ class ClusterProcess:
         racks: Sequence[str] = (),
         zookeeper: str | None = None,
         timeout_s: float = 30.0,
+        security: Security | str | None = None,
     ) -> None:
         self._folder = Path(folder)
         self.timeout_s: float = timeout_s
@@ -159,10 +175,15 @@ class ClusterProcess:
         self._racks = racks
         self._zookeeper = zookeeper
         self._links = Links()
-        self.registry_watcher = RegistryWatcher(lambda: self.zookeeper_connect, timeout_s)
+        self._security = None if security is None else ClusterSecurity(self._folder / "security", security, timeout_s)
+        self._jaas_file = ensure_jaas_file(self._folder) if security is not None and zookeeper is None else None
+        self.registry_watcher = RegistryWatcher(lambda: self.zookeeper_connect, timeout_s, self._jaas_file)
         session_ms = int(self._overrides["zookeeper.session.timeout.ms"])
         # A session may last from 2 to 20 ticks.
-        self._registry = None if zookeeper else RegistryProcess(self._folder, tick_ms=max(1, session_ms // 10))
+        tick_ms = max(1, session_ms // 10)
+        self._registry = (
+            None if zookeeper else RegistryProcess(self._folder, tick_ms=tick_ms, jaas_file=self._jaas_file)
+        )
         self.brokers: dict[int, BrokerProcess] = {
             broker_id: self._make_broker(broker_id) for broker_id in range(1, brokers + 1)
         }
@@ -213,7 +234,17 @@ class ClusterProcess:
         for broker in self.brokers.values():
             broker.launch()
         try:
-            self._await_all()
+            if self._registry is not None:
+                self._registry.await_ready()
+                self._links.registry_is_at(self._registry.port)
+            else:
+                hosts, _ = znodes.split_connect(self.zookeeper_connect)
+                self._links.registry_is_at(int(hosts.rpartition(":")[2]))
+            for broker in self.brokers.values():
+                broker.await_ready()
+            self.await_brokers(self.brokers)
+            if self._security is not None:
+                self._security.prepare(self._running_brokers())
         except BaseException:
             self._kill_all()
             raise
@@ -337,31 +368,35 @@ class ClusterProcess:
     def _make_broker(self, broker_id: int) -> BrokerProcess:
         """A broker that registers the address of a relay with its peers."""
         port, for_peers = free_port(HOST), free_port(HOST)
-        relay = self._links.to_broker(broker_id, for_peers)
+        tls = None if self._security is None else self._security.link_tls()
+        relay = self._links.to_broker(broker_id, for_peers, tls)
         _, slash, chroot = (self._zookeeper or "").partition("/")
-        overrides = {
-            **self._overrides,
-            "broker.id": str(broker_id),
+        plain = {
             "listeners": f"PLAINTEXT://{HOST}:{port},PEERS://{HOST}:{for_peers}",
             "advertised.listeners": f"PLAINTEXT://{HOST}:{port},PEERS://{HOST}:{relay}",
             "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,PEERS:PLAINTEXT",
             "inter.broker.listener.name": "PEERS",
+        }
+        overrides = {
+            **self._overrides,
+            "broker.id": str(broker_id),
+            **(plain if self._security is None else self._security.listeners(port, for_peers, relay)),
             "zookeeper.connect": f"{HOST}:{self._links.to_registry(broker_id)}{slash}{chroot}",
         }
         if self._racks:
             overrides["broker.rack"] = self._racks[(broker_id - 1) % len(self._racks)]
-        return BrokerProcess(self._folder / str(broker_id), overrides, timeout_s=self.timeout_s)
-
-    def _await_all(self) -> None:
-        if self._registry is not None:
-            self._registry.await_ready()
-            self._links.registry_is_at(self._registry.port)
-        else:
-            hosts, _ = znodes.split_connect(self.zookeeper_connect)
-            self._links.registry_is_at(int(hosts.rpartition(":")[2]))
-        for broker in self.brokers.values():
-            broker.await_ready()
-        self.await_brokers(self.brokers)
+        variables = {}
+        if self._jaas_file is not None:
+            overrides.setdefault("zookeeper.set.acl", "true")
+            variables = environment(self._jaas_file, os.environ.get("KAFKA_OPTS", ""))
+        return BrokerProcess(
+            self._folder / str(broker_id),
+            overrides,
+            timeout_s=self.timeout_s,
+            environment=variables,
+            security=self._security,
+            peers_port=for_peers,
+        )
 
     def _await_metadata(
         self,
@@ -375,7 +410,7 @@ class ClusterProcess:
         received: m.MetadataResponse | None = None
         while time.monotonic() < deadline:
             try:
-                with Wire(broker.host, broker.port) as wire:
+                with broker.admin() as wire:
                     while time.monotonic() < deadline:
                         received = wire.metadata(topics)
                         if holds(received):
@@ -410,6 +445,11 @@ class ClusterProcess:
             process.discard()
         self.registry_watcher.close()
         self._links.close()
+        if self._security is not None:
+            self._security.close()
+
+    def _running_brokers(self) -> Sequence[BrokerProcess]:
+        return [broker for broker in self.brokers.values() if broker.running]
 
 
 def _copies(brokers: int) -> dict[str, str]:

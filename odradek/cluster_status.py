@@ -10,12 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode, ProtocolError
 from odradek.protocol.topic_partition import TopicPartition
 from odradek.wire import Wire, parse_address, shown_address
+
+if TYPE_CHECKING:
+    import ssl
 
 DEBUGGING_CONSUMER: Final = -2
 LATEST: Final = -1
@@ -95,13 +98,15 @@ class ClusterStatus(NamedTuple):
         }
 
 
-def gather(bootstrap_servers: str, timeout_s: float, topics: Sequence[str] = ()) -> ClusterStatus:
+def gather(
+    bootstrap_servers: str, timeout_s: float, topics: Sequence[str] = (), tls: ssl.SSLContext | None = None
+) -> ClusterStatus:
     """Query the first of `bootstrap_servers` that answers, and then every broker; about `topics` alone if there are
-    any.
+    any. `tls` is the context of connections to TLS listeners.
 
     Raises ConnectionError, ValueError, and LookupError for a topic that does not exist.
     """
-    metadata = _first_answer(bootstrap_servers, timeout_s, list(dict.fromkeys(topics)) or None)
+    metadata = _first_answer(bootstrap_servers, timeout_s, list(dict.fromkeys(topics)) or None, tls)
     for topic in metadata.topics if topics else ():
         if topic.error_code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION):
             raise LookupError(f"there is no topic {topic.name}")
@@ -110,7 +115,8 @@ def gather(bootstrap_servers: str, timeout_s: float, topics: Sequence[str] = ())
 
     def ask(broker: m.MetadataResponse.MetadataResponseBroker) -> None:
         try:
-            ends[broker.node_id] = _log_ends(broker, metadata.topics, timeout_s)
+            with Wire(broker.host, broker.port, timeout_s, tls=tls) as wire:
+                ends[broker.node_id] = _log_ends(wire, broker.node_id, metadata.topics)
         except (OSError, ProtocolError) as error:
             errors[broker.node_id] = f"no answer: {error}"
 
@@ -119,10 +125,10 @@ def gather(bootstrap_servers: str, timeout_s: float, topics: Sequence[str] = ())
     return _join(metadata, ends, errors)
 
 
-def is_healthy(host: str, port: int, timeout_s: float) -> str:
+def is_healthy(host: str, port: int, timeout_s: float, tls: ssl.SSLContext | None = None) -> str:
     """Nothing when the broker there serves as a part of a cluster with a controller; else the problem."""
     try:
-        with Wire(host, port, timeout_s) as wire:
+        with Wire(host, port, timeout_s, tls=tls) as wire:
             metadata = wire.metadata([])
     except (OSError, ProtocolError) as error:
         return f"no answer from {shown_address(host, port)}: {error}"
@@ -131,34 +137,31 @@ def is_healthy(host: str, port: int, timeout_s: float) -> str:
     return ""
 
 
-def _first_answer(bootstrap_servers: str, timeout_s: float, topics: list[str] | None) -> m.MetadataResponse:
+def _first_answer(
+    bootstrap_servers: str, timeout_s: float, topics: list[str] | None, tls: ssl.SSLContext | None
+) -> m.MetadataResponse:
     failures = []
     for address in map(parse_address, bootstrap_servers.split(",")):
         try:
-            with Wire(*address, timeout_s) as wire:
+            with Wire(*address, timeout_s, tls=tls) as wire:
                 return wire.metadata(topics)
         except (OSError, ProtocolError) as error:
             failures.append(f"{shown_address(*address)}: {error}")
     raise ConnectionError(f"no broker answers at {'; '.join(failures)}")
 
 
-def _log_ends(
-    broker: m.MetadataResponse.MetadataResponseBroker,
-    topics: Iterable[m.MetadataResponse.MetadataResponseTopic],
-    timeout_s: float,
-) -> Ends:
+def _log_ends(wire: Wire, broker_id: int, topics: Iterable[m.MetadataResponse.MetadataResponseTopic]) -> Ends:
     request = m.ListOffsetsRequest.ListOffsetsPartition
     wanted = []
     for topic in topics:
         here = [
             request(partition_index=each.partition_index, timestamp=LATEST)
             for each in topic.partitions
-            if broker.node_id in each.replica_nodes
+            if broker_id in each.replica_nodes
         ]
         if here:
             wanted.append(m.ListOffsetsRequest.ListOffsetsTopic(name=topic.name or "", partitions=here))
-    with Wire(broker.host, broker.port, timeout_s) as wire:
-        answer: m.ListOffsetsResponse = wire.ask(m.ListOffsetsRequest(replica_id=DEBUGGING_CONSUMER, topics=wanted))
+    answer: m.ListOffsetsResponse = wire.ask(m.ListOffsetsRequest(replica_id=DEBUGGING_CONSUMER, topics=wanted))
     return {
         (topic.name, each.partition_index): each.offset
         for topic in answer.topics

@@ -3,6 +3,7 @@
     DIR/registry/     the journal of the registry: topics and their state outlive a restart
     DIR/1/, DIR/2/…   the brokers' data
     DIR/broker-1.log  the log of broker 1
+    DIR/registry-jaas.conf  the login of the registry, with zookeeper.set.acl=true
     DIR/control       the path for `odradek cluster restart` to this process (`cluster_control`)
 
 The brokers are children that end when this process does, in every case. Ctrl-C and SIGTERM stop them one after the
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import signal
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -26,7 +28,8 @@ from odradek.broker.registry.interface import RegistryError
 from odradek.broker.runtime.stop_signals import stop_signals
 from odradek.cluster_control import ControlServer
 from odradek.ready_process import OWN_COMMAND, UNTIL_STDIN_ENDS, port_in
-from odradek.registry_service import Served, serving
+from odradek.registry_login import ensure_jaas_file, environment
+from odradek.registry_service import Served, serving, users_in
 from odradek.standard_streams import print_line
 
 READY_S: Final = 60.0
@@ -53,6 +56,11 @@ class ClusterPlan(NamedTuple):
     properties: Mapping[str, str]
     registry_port: int = 0
     """The port of the registry. 0 takes a free one."""
+
+    @property
+    def is_registry_secured(self) -> bool:
+        """Whether the registry serves the brokers of this cluster only."""
+        return self.properties.get("zookeeper.set.acl", "false").lower() == "true"
 
     def overrides(self, broker_id: int, registry_port: int) -> dict[str, str]:
         """The properties of one broker: three replicas of everything, as far as there are brokers, unless
@@ -153,6 +161,7 @@ class _Cluster:
         self._children: dict[int, _Child] = {}
         self._watchers: dict[int, asyncio.Task[None]] = {}
         self._restarting: set[int] = set()
+        self._environment: dict[str, str] | None = None
         self._none_left = asyncio.Event()
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
@@ -163,7 +172,12 @@ class _Cluster:
             loop.add_signal_handler(number, self._interrupted)
         plan = self._plan
         # The brokers of an earlier run ended with it.
-        async with serving(plan.folder, "127.0.0.1", plan.registry_port, keep_sessions=False) as served:
+        users = None
+        if plan.is_registry_secured:
+            jaas_file = ensure_jaas_file(plan.folder)
+            users = users_in(jaas_file)
+            self._environment = {**os.environ, **environment(jaas_file, os.environ.get("KAFKA_OPTS", ""))}
+        async with serving(plan.folder, "127.0.0.1", plan.registry_port, keep_sessions=False, users=users) as served:
             self._say(f"registry (--zookeeper) at 127.0.0.1:{served.port}")
             control = ControlServer(plan.folder, lambda broker_id: self._restart(broker_id, served))
             try:
@@ -211,6 +225,7 @@ class _Cluster:
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=errors,
+                env=self._environment,
                 start_new_session=True,  # Ctrl-C at the terminal reaches this process alone, which stops them in order
             )
         return _Child(broker_id, process, log, self._plan.host)

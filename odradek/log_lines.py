@@ -11,6 +11,7 @@ import json
 import logging
 import sys
 import time
+from collections.abc import Mapping
 from typing import Final
 
 from odradek.standard_streams import StderrHandler
@@ -18,17 +19,21 @@ from odradek.standard_streams import StderrHandler
 LEVELS: Final = ("debug", "info", "warning", "error")
 FORMATS: Final = ("text", "json")
 
+LOGGERS: Final = ("odradek", "kafka.authorizer.logger")
+"""The package's own log and the audit log, which has the name of Kafka's."""
+
 _OWN_FIELDS: Final = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "taskName"}
 
 
 def log_to_stderr(level: str, layout: str) -> None:
-    """Send the package's log to stderr: `level` is one of LEVELS, `layout` one of FORMATS."""
+    """Send the package's log and the audit log to stderr: `level` is one of LEVELS, `layout` one of FORMATS."""
     handler = StderrHandler(sys.stderr)
     handler.setFormatter(JsonLines() if layout == "json" else TextLines())
-    logger = logging.getLogger("odradek")
-    logger.handlers[:] = [handler]
-    logger.setLevel(level.upper())
-    logger.propagate = False
+    for name in LOGGERS:
+        logger = logging.getLogger(name)
+        logger.handlers[:] = [handler]
+        logger.setLevel(level.upper())
+        logger.propagate = False
 
 
 def say_broker(broker_id: int) -> None:
@@ -62,6 +67,8 @@ class JsonLines(logging.Formatter):
             **({} if self.broker_id is None else {"broker": self.broker_id}),
             "message": record.getMessage(),
         }
+        if isinstance(record.args, Mapping):  # the values of a message with named places, as in the audit log
+            entry.update(record.args)
         entry.update(_fields(record))
         if record.exc_info:
             entry["error"] = self.formatException(record.exc_info)

@@ -14,6 +14,12 @@ log under "Captured broker log teardown".
 Both give `odradek.broker_process.BrokerProcess`: bootstrap, host, port, data_dir, pid, output, start(), stop(), kill(),
 restart(), pause(), resume().
 
+Either with `security` has TLS, users and ACLs, and the configuration of a client for each user:
+
+    @pytest.mark.odradek_broker(security="tls+scram")
+    def test_login(odradek_broker):
+        producer = Producer(odradek_broker.client_config("alice"))
+
 - `odradek_cluster` makes replicated clusters, each with a registry of its own, in about a second:
 
     def test_failover(odradek_cluster):
@@ -36,15 +42,28 @@ import pytest
 if TYPE_CHECKING:  # every test run imports this module, few of them start a broker
     from odradek.broker_process import BrokerProcess
     from odradek.cluster_process import ClusterProcess
+    from odradek.security import Security
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Declare the marker."""
+    config.addinivalue_line("markers", "odradek_broker(overrides, security): how the fixture odradek_broker starts")
 
 
 class BrokerFactory(Protocol):
     """Makes brokers that end with the test."""
 
-    def __call__(self, overrides: Mapping[str, str] | None = None, *, start: bool = True) -> BrokerProcess:
+    def __call__(
+        self,
+        overrides: Mapping[str, str] | None = None,
+        *,
+        security: Security | str | None = None,
+        start: bool = True,
+    ) -> BrokerProcess:
         """A broker with `overrides`, properties with Kafka's names; each is a cluster of its own.
 
-        Without `start` the test has to start it. Raises BrokerError when it does not become ready.
+        `security` is a text as "tls+scram", or `odradek.security.Security`. Without `start` the test has to start it.
+        Raises BrokerError when it does not become ready.
         """
 
 
@@ -58,6 +77,7 @@ class ClusterFactory(Protocol):
         *,
         racks: Sequence[str] = (),
         zookeeper: str | None = None,
+        security: Security | str | None = None,
         start: bool = True,
         **properties: object,
     ) -> ClusterProcess:
@@ -65,7 +85,8 @@ class ClusterFactory(Protocol):
 
         Properties of every broker come by Kafka's names in `overrides`, or with underscores in place of dots:
         min_insync_replicas=2. `racks` go round. `zookeeper` is host:port/chroot of a real one in place of the cluster's
-        own registry. Raises BrokerError when it does not come up.
+        own registry. `security` is a text as "tls+scram", or `odradek.security.Security`. Raises BrokerError when it
+        does not come up.
         """
 
 
@@ -78,8 +99,13 @@ def odradek_broker_factory(
 
     brokers: list[BrokerProcess] = []
 
-    def make(overrides: Mapping[str, str] | None = None, *, start: bool = True) -> BrokerProcess:
-        broker = BrokerProcess(tmp_path_factory.mktemp("odradek"), overrides)
+    def make(
+        overrides: Mapping[str, str] | None = None,
+        *,
+        security: Security | str | None = None,
+        start: bool = True,
+    ) -> BrokerProcess:
+        broker = BrokerProcess(tmp_path_factory.mktemp("odradek"), overrides, security=security)
         brokers.append(broker)
         if start:
             broker.start()
@@ -94,9 +120,13 @@ def odradek_broker_factory(
 
 
 @pytest.fixture
-def odradek_broker(odradek_broker_factory: BrokerFactory) -> BrokerProcess:
-    """A running broker with an empty data folder; see `odradek.broker_process.BrokerProcess`."""
-    return odradek_broker_factory()
+def odradek_broker(request: pytest.FixtureRequest, odradek_broker_factory: BrokerFactory) -> BrokerProcess:
+    """A running broker with an empty data folder; see `odradek.broker_process.BrokerProcess`.
+
+    `@pytest.mark.odradek_broker(overrides=…, security=…)` takes the arguments of the factory.
+    """
+    marker = request.node.get_closest_marker("odradek_broker")
+    return odradek_broker_factory(*marker.args, **marker.kwargs) if marker is not None else odradek_broker_factory()
 
 
 @pytest.fixture
@@ -114,12 +144,14 @@ def odradek_cluster(
         *,
         racks: Sequence[str] = (),
         zookeeper: str | None = None,
+        security: Security | str | None = None,
         start: bool = True,
         **properties: object,
     ) -> ClusterProcess:
         named = {name.replace("_", "."): _as_property(value) for name, value in properties.items()}
         folder = tmp_path_factory.mktemp("odradek-cluster")
-        cluster = ClusterProcess(folder, brokers, {**named, **(overrides or {})}, racks=racks, zookeeper=zookeeper)
+        merged = {**named, **(overrides or {})}
+        cluster = ClusterProcess(folder, brokers, merged, racks=racks, zookeeper=zookeeper, security=security)
         clusters.append(cluster)
         if start:
             cluster.start()

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -42,8 +42,17 @@ class ReadyProcess(ABC):
 
     KIND = "process"
 
-    def __init__(self, log_path: Path, command: Sequence[str], timeout_s: float) -> None:
-        """`command` is the command line to start; `timeout_s` bounds every wait."""
+    def __init__(
+        self,
+        log_path: Path,
+        command: Sequence[str],
+        timeout_s: float,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        """`command` is the command line to start; `timeout_s` bounds every wait; `environment` are variables beside
+        those of this process.
+        """
+        self._environment = {**environment} if environment else {}
         self.log_path: Path = log_path
         self._command = tuple(command)
         self._timeout_s = timeout_s
@@ -102,6 +111,7 @@ class ReadyProcess(ABC):
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
+                env={**os.environ, **self._environment},
             )
 
     def await_ready(self) -> None:

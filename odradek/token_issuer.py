@@ -141,7 +141,7 @@ class TokenIssuer:
             "aud": self.audience,
             "iat": min(now, int(now + valid_s) - 1),
             "exp": int(now + valid_s),
-            "scope": scope,
+            "scope": scope or None,
             **(more or {}),
         }
         return {name: value for name, value in claims.items() if value is not None}

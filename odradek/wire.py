@@ -8,11 +8,14 @@ from __future__ import annotations
 import socket
 import struct
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ProtocolError
 from odradek.protocol.framing import frame, request_header
+
+if TYPE_CHECKING:
+    import ssl
 
 METADATA_VERSION: Final = 9
 LIST_OFFSETS_VERSION: Final = 5
@@ -27,9 +30,25 @@ DEFAULT_PORT: Final = 9092
 class Wire:
     """A connection. Every call raises OSError (TimeoutError among them) when the broker does not answer."""
 
-    def __init__(self, host: str, port: int, timeout_s: float = 5.0, client_id: str = "odradek") -> None:
-        """Connects. Raises OSError."""
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        timeout_s: float = 5.0,
+        client_id: str = "odradek",
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        """Connects, with `tls` encrypted. Raises OSError."""
         self._socket = socket.create_connection((host, port), timeout=timeout_s)
+        self.peer_certificate: bytes | None = None
+        """The certificate of the broker as DER; None without TLS."""
+        if tls is not None:
+            try:
+                self._socket = encrypted = tls.wrap_socket(self._socket, server_hostname=host)
+            except BaseException:
+                self._socket.close()
+                raise
+            self.peer_certificate = encrypted.getpeercert(binary_form=True)
         self._client_id = client_id
         self._correlation_id = 0
 

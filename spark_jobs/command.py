@@ -30,6 +30,7 @@ from typing import Any, Final, Literal
 
 import click
 
+from odradek.spark_jobs.client_properties import METAVAR, properties_of
 from odradek.spark_jobs.errors import DONE, JobError, explained
 
 Offsets = dict[str, dict[int, int]]
@@ -240,9 +241,10 @@ def _parameters(name: str, streaming: bool, output: str | None, topic: str) -> l
         click.Option(
             ["--kafka"],
             multiple=True,
-            metavar="KEY=VALUE",
+            metavar=METAVAR,
             callback=properties_of,
-            help="A property of Kafka's clients, as security.protocol=SSL. Repeat it for several.",
+            help="A property of Kafka's clients, as client.rack=a, or a file of them, as @client.properties, in which "
+            "passwords are safe from other users. Repeat it for several.",
         ),
     ]
 
@@ -279,10 +281,3 @@ def _position(context: click.Context, parameter: click.Parameter, value: str) ->
         return Position.parse(value)
     except ValueError as error:
         raise click.BadParameter(str(error), context, parameter) from None
-
-
-def properties_of(context: click.Context, parameter: click.Parameter, values: Sequence[str]) -> dict[str, str]:
-    for value in values:
-        if "=" not in value or value.startswith("="):
-            raise click.BadParameter(f"{value!r} is not KEY=VALUE", context, parameter)
-    return {key.removeprefix("kafka."): text for key, _, text in (value.partition("=") for value in values)}

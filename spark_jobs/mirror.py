@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from odradek.spark_jobs.command import Options, job_command, properties_of, run
+from odradek.spark_jobs.client_properties import METAVAR, properties_of
+from odradek.spark_jobs.command import Options, job_command, run
 from odradek.spark_jobs.errors import JobError, NotThereError
 
 if TYPE_CHECKING:  # `--help` and wrong usage need no Spark
@@ -118,9 +119,9 @@ def read_table(spark: SparkSession, path: str, key: str) -> DataFrame:
 @click.option(
     "--to-kafka",
     multiple=True,
-    metavar="KEY=VALUE",
+    metavar=METAVAR,
     callback=properties_of,
-    help="A property of the producers, as compression.type=zstd. Repeat it for several.",
+    help="A property of the producers, as compression.type=zstd, or a file of them. Repeat it for several.",
 )
 @click.option("--table", help="CSV, JSON or Parquet file with a row for each key, to be added as headers.")
 @click.option("--table-key", default="key", show_default=True, metavar="COLUMN", help="Its column with the keys.")

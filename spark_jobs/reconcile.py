@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from odradek.spark_jobs.command import Offsets, Options, Position, job_command, properties_of, run
+from odradek.spark_jobs.client_properties import METAVAR, properties_of
+from odradek.spark_jobs.command import Offsets, Options, Position, job_command, run
 from odradek.spark_jobs.errors import DIFFERENCES, DONE
 
 if TYPE_CHECKING:  # `--help` and wrong usage need no Spark
@@ -73,9 +74,9 @@ class Side:
 @click.option(
     "--with-kafka",
     multiple=True,
-    metavar="KEY=VALUE",
+    metavar=METAVAR,
     callback=properties_of,
-    help="A property of the clients there. Repeat it for several.",
+    help="A property of the clients there, or a file of them. Repeat it for several.",
 )
 @click.option("--archive", metavar="FOLDER", help="Folder of an archive, in place of a second topic.")
 @click.option(

@@ -3,8 +3,8 @@
 Names are Kafka's, with their dots; values may be objects (numbers, functions, serdes) or their text. Where the property
 is a class in Java it is a function or an object here. A property of librdkafka has the prefix of its client:
 `consumer.`, `main.consumer.`, `restore.consumer.`, `global.consumer.`, `producer.`, `admin.client.`; `topic.` is for
-the topics that the application creates. Properties that all clients need (security.protocol, sasl.*, ssl.*) go to all
-of them.
+the topics that the application creates. Properties that all clients need (security.protocol, sasl.*, ssl.*, oauth_cb)
+go to all of them.
 
 An unknown name causes a warning only, as it may belong to a handler of the user
 (org.apache.kafka.streams.StreamsConfig; exactly once: KIP-129, KIP-447).
@@ -36,7 +36,7 @@ PREFIXES: Final = (
     "admin.client.",
     "topic.",
 )
-FOR_ALL_CLIENTS: Final = ("security.protocol", "sasl.", "ssl.", "enable.ssl.")
+FOR_ALL_CLIENTS: Final = ("security.protocol", "sasl.", "ssl.", "enable.ssl.", "oauth_cb")
 _LARGEST: Final = 2**63 - 1
 
 

@@ -29,6 +29,7 @@ from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode, KafkaError, ProtocolError
 from odradek.protocol.topic_partition import TopicPartition
 from odradek.streams.errors import StreamsError
+from odradek.streams.group.authentication import ConnectionSecurity
 from odradek.streams.group.connection import CoordinatorLink, code_of, parse_bootstrap
 
 Offsets = dict[TopicPartition, int]
@@ -131,7 +132,11 @@ def _remove_members(admin: AdminClient, what: Reset, say: Say) -> None:
         )
         for each in members
     ]
-    link = CoordinatorLink(parse_bootstrap(what.bootstrap_servers), what.application_id, "reset", DESCRIBE_TIMEOUT_S)
+    try:
+        bootstrap, security = parse_bootstrap(what.bootstrap_servers), ConnectionSecurity.of(what.client)
+    except StreamsError as error:
+        raise ResetError(str(error)) from error
+    link = CoordinatorLink(bootstrap, what.application_id, "reset", DESCRIBE_TIMEOUT_S, security)
     try:
         answer: m.LeaveGroupResponse = link.ask(m.LeaveGroupRequest(group_id=what.application_id, members=leaving))
     finally:

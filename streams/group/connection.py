@@ -5,8 +5,8 @@ custom assignment, committing as that member) go over this connection, in the me
 request is ApiVersions; every other request uses the highest version that both sides support. A connection belongs to
 one thread; only `interrupt` may be called by another.
 
-The connection is PLAINTEXT. A broker that requires TLS or SASL rejects it or closes the connection, and the error
-states this.
+TLS and SASL are those of the other clients of the application (`authentication`). A session that ends
+(connections.max.reauth.ms of the broker) is renewed on the connection before its end (KIP-368).
 """
 
 from __future__ import annotations
@@ -15,13 +15,16 @@ import logging
 import socket
 import struct
 import threading
+import time
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode, KafkaError, ProtocolError
 from odradek.protocol.framing import frame, request_header, response_header_version
+from odradek.protocol.sasl.exchange import SaslError
 from odradek.streams.errors import StreamsError
+from odradek.streams.group.authentication import PLAINTEXT, AuthenticationFailedError, ConnectionSecurity, Login
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +37,10 @@ GROUP: Final = 0
 ONE_KEY: Final = 3
 """The highest version of FindCoordinator with a single key; every broker supports it."""
 METADATA_BY_NAME: Final = 9
+SASL_HANDSHAKE_VERSION: Final = 1
+"""The version after which messages of the mechanism are in SaslAuthenticate requests."""
+SESSION_SHARE: Final = 0.85
+"""The part of a session after which it is renewed; Kafka's clients draw one from 0.85 to 0.95."""
 _TLS: Final = (b"\x15\x03", b"\x16\x03")
 """The first bytes of a TLS record: an alert, a handshake."""
 
@@ -61,11 +68,16 @@ def parse_bootstrap(servers: str | Iterable[str]) -> list[Address]:
 class BrokerConnection:
     """An open connection to one broker. Every call raises OSError when the broker does not answer in time."""
 
-    def __init__(self, address: Address, client_id: str) -> None:
-        """Connects, and requests the supported versions of the broker. Raises OSError, ProtocolError."""
+    def __init__(self, address: Address, client_id: str, security: ConnectionSecurity = PLAINTEXT) -> None:
+        """Connects, requests the supported versions of the broker, and authenticates.
+
+        Raises OSError, ProtocolError, AuthenticationFailedError.
+        """
         self.address = address
         self._client_id = client_id
         self._correlation_id = 0
+        self._login = security.login
+        self._renewal_s: float | None = None
         try:
             self._socket = socket.create_connection(address, timeout=SETUP_TIMEOUT_S)
         except OSError as error:
@@ -73,31 +85,69 @@ class BrokerConnection:
         self._versions: dict[int, tuple[int, int]] = {}
         try:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._socket = security.wrap(self._socket, address[0])
             # Version 0: every broker understands it, older and newer ones.
             answer: m.ApiVersionsResponse = self._exchange(m.ApiVersionsRequest(), 0, SETUP_TIMEOUT_S)
         except BaseException:
             self._socket.close()
             raise
         self._versions = {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
+        if self._login is not None:
+            try:
+                self._authenticate(self._login)
+            except BaseException:
+                self._socket.close()
+                raise
 
     def ask(self, request: Any, timeout_s: float, highest: int | None = None) -> Any:
         """The response to a request, in the highest version that both sides support and that is not above `highest`.
 
-        Raises OSError (TimeoutError after `timeout_s`), ProtocolError, VersionsApartError. After any of them but the
-        last the connection is unusable.
+        Raises OSError (TimeoutError after `timeout_s`), ProtocolError, AuthenticationFailedError, VersionsApartError.
+        After any of them but the last the connection is unusable.
         """
+        if self._login is not None and self._renewal_s is not None and time.monotonic() >= self._renewal_s:
+            self._authenticate(self._login)
         return self._exchange(request, self._version(request, highest), timeout_s)
 
     def interrupt(self) -> None:
         """Fail the blocking call of the connection's thread with an OSError. Any thread may call it."""
         try:
-            self._socket.shutdown(socket.SHUT_RDWR)
+            # Of the TCP connection: the method of an SSLSocket would drop the TLS state that the other thread uses.
+            socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
         except OSError:
             log.debug("connection was already closed address=%s", shown(self.address))
 
     def close(self) -> None:
         """Close the connection."""
         self._socket.close()
+
+    def _authenticate(self, login: Login) -> None:
+        """Log in, for a session of the length that the broker answers."""
+        begin_s, lifetime_ms = time.monotonic(), 0
+
+        def send(message: bytes) -> bytes:
+            nonlocal lifetime_ms
+            request = m.SaslAuthenticateRequest(auth_bytes=message)
+            answer: m.SaslAuthenticateResponse = self._exchange(request, self._version(request, None), SETUP_TIMEOUT_S)
+            self._check_login(login, answer.error_code, answer.error_message)
+            lifetime_ms = answer.session_lifetime_ms
+            return bytes(answer.auth_bytes)
+
+        handshake = m.SaslHandshakeRequest(mechanism=login.mechanism)
+        answer: m.SaslHandshakeResponse = self._exchange(handshake, SASL_HANDSHAKE_VERSION, SETUP_TIMEOUT_S)
+        self._check_login(login, answer.error_code, f"the broker has {', '.join(answer.mechanisms)}")
+        try:
+            login.exchange(send)
+        except SaslError as error:
+            raise self._failed(login, str(error)) from error
+        self._renewal_s = begin_s + lifetime_ms * SESSION_SHARE / 1000 if lifetime_ms else None
+
+    def _check_login(self, login: Login, error_code: int, detail: str | None) -> None:
+        if error_code:
+            raise self._failed(login, f"{code_of(error_code).name}: {detail}")
+
+    def _failed(self, login: Login, detail: str) -> AuthenticationFailedError:
+        return AuthenticationFailedError(f"SASL/{login.mechanism} with {shown(self.address)} failed: {detail}")
 
     def _version(self, request: Any, highest: int | None) -> int:
         ours = request.MAX_VERSION if highest is None else min(highest, request.MAX_VERSION)
@@ -119,7 +169,7 @@ class BrokerConnection:
         start = self._read(4)
         (size,) = struct.unpack(">i", start)
         if not 4 <= size <= LARGEST_ANSWER_BYTES:
-            hint = "; it uses TLS, and the membership of groups is PLAINTEXT only" if start[:2] in _TLS else ""
+            hint = "; it uses TLS, and security.protocol does not" if start[:2] in _TLS else ""
             raise ProtocolError("size", 0, f"{shown(self.address)} does not answer in Kafka's protocol{hint}")
         data = self._read(size)
         (correlation_id,) = struct.unpack_from(">i", data)
@@ -146,12 +196,20 @@ class CoordinatorLink:
     of its bootstrap list.
     """
 
-    def __init__(self, bootstrap: list[Address], group_id: str, client_id: str, request_timeout_s: float) -> None:
+    def __init__(
+        self,
+        bootstrap: list[Address],
+        group_id: str,
+        client_id: str,
+        request_timeout_s: float,
+        security: ConnectionSecurity = PLAINTEXT,
+    ) -> None:
         self._bootstrap = list(bootstrap)
         self._learned: list[Address] = []
         self._group_id = group_id
         self._client_id = client_id
         self._request_timeout_s = request_timeout_s
+        self._security = security
         self._connection: BrokerConnection | None = None
         self._ended = threading.Event()
 
@@ -187,7 +245,7 @@ class CoordinatorLink:
         return self._ended.is_set()
 
     def _connect(self) -> BrokerConnection:
-        self._connection = BrokerConnection(self._find(), self._client_id)
+        self._connection = BrokerConnection(self._find(), self._client_id, self._security)
         if self._ended.is_set():  # interrupted while it was opened: `interrupt` has not closed it
             self.forget()
             raise ConnectionAbortedError("the member is closed")
@@ -213,7 +271,7 @@ class CoordinatorLink:
                 yield address
 
     def _ask_for_coordinator(self, address: Address) -> Address:
-        connection = BrokerConnection(address, self._client_id)
+        connection = BrokerConnection(address, self._client_id, self._security)
         try:
             brokers: m.MetadataResponse = connection.ask(
                 m.MetadataRequest(topics=[]), self._request_timeout_s, METADATA_BY_NAME

@@ -18,6 +18,7 @@ from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.topic_partition import TopicPartition
 from odradek.streams.errors import StreamsError
+from odradek.streams.group.authentication import PLAINTEXT, ConnectionSecurity
 
 PROTOCOL_TYPE: Final = "consumer"
 PROTOCOL_NAME: Final = "odradek-streams"
@@ -46,15 +47,10 @@ class MembershipConfig:
     retry_backoff_ms: int = 100
     retry_backoff_max_ms: int = 1_000
     leave_group_on_close: bool = False
-    security_protocol: str = "PLAINTEXT"
+    security: ConnectionSecurity = PLAINTEXT
 
     def __post_init__(self) -> None:
         """Raises StreamsError for invalid settings."""
-        if self.security_protocol.upper() != "PLAINTEXT":
-            raise StreamsError(
-                f"security.protocol is {self.security_protocol}: members of a group use PLAINTEXT only, without TLS "
-                "and without SASL"
-            )
         if self.heartbeat_interval_ms >= self.session_timeout_ms:
             raise StreamsError(
                 f"heartbeat.interval.ms ({self.heartbeat_interval_ms}) must be below session.timeout.ms "
@@ -64,10 +60,10 @@ class MembershipConfig:
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> MembershipConfig:
         """From a configuration with Kafka's names, where `application.id` is the group. Raises StreamsError."""
-        named: dict[str, Any] = {"group_id": config["application.id"]}
+        named: dict[str, Any] = {"group_id": config["application.id"], "security": ConnectionSecurity.of(config)}
         for field in cls.__slots__:
             value = config.get(field.replace("_", "."))
-            if value is not None:
+            if value is not None and field != "security":
                 named[field] = int(value) if field.endswith("_ms") else value
         named["leave_group_on_close"] = config.get("internal.leave.group.on.close", False) in (True, "true")
         return cls(**named)

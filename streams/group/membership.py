@@ -97,8 +97,8 @@ class GroupMember:
         self._heartbeat = Heartbeat(config)
         # Two links, one for requests that wait for the whole group, one for the stream thread: a commit must not wait
         # for a join.
-        self._requests = CoordinatorLink(bootstrap, config.group_id, config.client_id, timeout_s)
-        link = CoordinatorLink(bootstrap, config.group_id, config.client_id, timeout_s)
+        arguments = (bootstrap, config.group_id, config.client_id, timeout_s, config.security)
+        self._requests, link = CoordinatorLink(*arguments), CoordinatorLink(*arguments)
         self._coordinator = CoordinatorThread(config, self._state, link, self._heartbeat)
         self._coordinator.start()
 
