@@ -64,8 +64,9 @@ Levels of loggers are set with `kafka-configs --entity-type broker-loggers --ent
 `root` stands for all loggers that have no level of their own. Groups and client metrics have no configuration, as in
 Kafka 3.9 with ZooKeeper.
 
-`create.topic.policy.class.name` and `alter.config.policy.class.name` name Python classes; `broker/config/policies.py`
-describes their interface. When a class cannot be found, the broker does not start.
+`create.topic.policy.class.name` and `alter.config.policy.class.name` name entry points of installed Python packages, in
+the group `odradek.policies`; `broker/config/policies.py` describes their interface. When a policy is not installed, the
+broker does not start.
 """
 
 

@@ -37,6 +37,7 @@ LONGEST: Final = (
     "storage/test_compaction_power_loss.py",
     "streams/test_chaos_takeover.py",
     "cluster/test_compose.py",
+    "cluster/test_compose_secure.py",
     "broker/test_transactions_oracle_newest.py",
     "benchmarks/test_streams_cases.py",
     "compatibility/test_backup.py",
@@ -77,6 +78,7 @@ ORACLES: Final = {
     "zookeeper": "ZooKeeper",
     "ensemble": "ZooKeeper",
     "kafka": "Apache Kafka",
+    "authorized": "Apache Kafka with an authorizer",
 }
 """The fixtures of an oracle, and the group of the files that use them. Where a file has two, the first is the more
 expensive. A fixture of this name that a file has for itself is not of the session and does not count.

@@ -191,7 +191,7 @@ def run(cases: Sequence[Case], options: argparse.Namespace) -> report.Results:
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
         for name in options.only:
             (folder / name).mkdir()
-            one = contestant(name, folder / name)
+            one = contestant(name, folder / name, tls=any(case.tls for case in cases))
             stack.callback(end, one, failures)
             say(f"starting {name}, {options.starts} times")
             start_s[name] = measure_start(one, options.starts)

@@ -19,7 +19,9 @@ BATCHES_64K = ("batch.size=65536", "linger.ms=5")
 TOOL_START_S = 2.0  # a JVM, and a topic created and deleted; no case is shorter
 LARGEST_CPU_RATIO = 0.5
 LARGEST_CPU_RATIO_1K = 0.35
+LARGEST_CPU_RATIO_TLS = 0.6
 RECORDS_IN_A_TRANSACTION = 100
+TLS_CIPHER = "TLS_AES_256_GCM_SHA384"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +29,8 @@ class Case:
     """One load. `producer` are producer properties; for consuming, those that fill the topic before.
 
     `cpu_goal` is the largest share of Kafka's CPU seconds for the same bytes. `text` sends generated log lines, which
-    compress as real ones do, in place of the tool's random letters, which do not. `expected_s` is a guess at the length
+    compress as real ones do, in place of the tool's random letters, which do not. `tls` is a load over TLS 1.3 with
+    TLS_CIPHER. `expected_s` is a guess at the length
     of one run, for the progress lines only.
     """
 
@@ -40,6 +43,7 @@ class Case:
     cpu_goal: float
     partitions: int = 1
     text: bool = False
+    tls: bool = False
     expected_s: float = 10.0
 
     @property
@@ -62,7 +66,7 @@ class Case:
     @property
     def measures_floor(self) -> bool:
         """Whether the floor takes part: it can only be written to."""
-        return self.kind == "produce"
+        return self.kind == "produce" and not self.tls
 
     def scaled(self, factor: float) -> Case:
         """The same load with `factor` times the records, at least 1,000 of them."""
@@ -188,9 +192,34 @@ CASES: tuple[Case, ...] = (
 )
 
 
+TLS_CASES: tuple[Case, ...] = (
+    Case(
+        "tls-produce-1k",
+        "produce 1 KB over TLS, acks=1, 16 KB batches",
+        "produce",
+        500_000,
+        1024,
+        LEADER_ONLY,
+        LARGEST_CPU_RATIO_TLS,
+        tls=True,
+    ),
+    Case(
+        "tls-consume-1k",
+        "consume 1 KB over TLS",
+        "consume",
+        1_000_000,
+        1024,
+        LEADER_ONLY,
+        LARGEST_CPU_RATIO_TLS,
+        tls=True,
+    ),
+)
+"""Run by name only: a broker with a TLS listener holds more memory, which would change the other cases."""
+
+
 def choose(names: list[str]) -> list[Case]:
-    """The cases of these names, all cases if there are no names. Raises ValueError for an unknown name."""
-    known = {case.name: case for case in CASES}
+    """The cases of these names, CASES if there are no names. Raises ValueError for an unknown name."""
+    known = {case.name: case for case in (*CASES, *TLS_CASES)}
     for name in names:
         if name not in known:
             raise ValueError(f"no case {name!r}; cases are {', '.join(known)}")

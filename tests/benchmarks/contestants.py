@@ -22,9 +22,11 @@ from confluent_kafka.cimpl import NewTopic
 from odradek.broker_process import BrokerProcess
 from odradek.ports import free_port
 from tests.benchmarks import usage
+from tests.benchmarks.cases import TLS_CIPHER
 from tests.jvm.kafka import STOCK_JVM, Kafka
 from tests.jvm.process import BackgroundProcess
 from tests.jvm.watchdog import watchdog
+from tests.security.tls_broker import HOST, Files
 
 READY_TIMEOUT_S = 90.0
 _ADMIN_TIMEOUT_S = 30.0
@@ -46,6 +48,10 @@ class Contestant(Protocol):
     def pid(self) -> int: ...
     @property
     def data_dir(self) -> Path: ...
+    @property
+    def tls(self) -> tuple[str, Path] | None:
+        """The address of the TLS listener, and the properties of a client; None without one."""
+
     def start(self) -> float: ...
     def stop(self) -> None: ...
     def close(self) -> None: ...
@@ -70,8 +76,9 @@ class _Server(Protocol):
 class Broker:
     """A real broker. Its topics are created and deleted with its own admin API."""
 
-    def __init__(self, name: str, server: _Server) -> None:
+    def __init__(self, name: str, server: _Server, tls: tuple[str, Path] | None = None) -> None:
         self.name = name
+        self.tls = tls
         self._server = server
         self._watched_pid = 0
 
@@ -126,6 +133,7 @@ class Floor:
     """tests/benchmarks/floor.py in a process of its own."""
 
     name = "floor"
+    tls = None
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -169,15 +177,32 @@ class Floor:
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
-def contestant(name: str, folder: Path) -> Contestant:
-    """The contestant of that name, not started, with all its files under `folder`. Raises ValueError for others."""
-    if name == "kafka":
-        return Broker(name, Kafka(folder, PROPERTIES, STOCK_JVM))
-    if name == "odradek":
-        return Broker(name, BrokerProcess(folder, PROPERTIES, timeout_s=READY_TIMEOUT_S))
+def contestant(name: str, folder: Path, *, tls: bool = False) -> Contestant:
+    """The contestant of that name, not started, with all its files under `folder`; brokers get a TLS listener beside
+    the plain one with `tls`. Raises ValueError for other names.
+    """
     if name == "floor":
         return Floor(folder)
-    raise ValueError(f"no contestant {name!r}; contestants are kafka, odradek, floor")
+    if name not in ("kafka", "odradek"):
+        raise ValueError(f"no contestant {name!r}; contestants are kafka, odradek, floor")
+    port, properties, secure = free_port(), dict(PROPERTIES), None
+    if tls:
+        secure = f"{HOST}:{free_port()}", folder / "client.properties"
+        properties |= _with_tls(folder, f"PLAINTEXT://{HOST}:{port},SSL://{secure[0]}", secure[1])
+    if name == "kafka":
+        kafka = Kafka(folder, properties, STOCK_JVM)
+        kafka.port = port
+        return Broker(name, kafka, secure)
+    return Broker(name, BrokerProcess(folder, properties, timeout_s=READY_TIMEOUT_S), secure)
+
+
+def _with_tls(folder: Path, listeners: str, client: Path) -> dict[str, str]:
+    """The properties of a broker with these listeners; writes those of a client, too."""
+    files = Files(folder)
+    files.issue("broker", HOST)
+    cipher = f"ssl.enabled.protocols=TLSv1.3\nssl.cipher.suites={TLS_CIPHER}\n"
+    client.write_text(files.java().read_text() + cipher)
+    return {"listeners": listeners, "advertised.listeners": listeners, **files.stores("broker")}
 
 
 def seconds_to_first_answer(pid: int, bootstrap: str) -> float:

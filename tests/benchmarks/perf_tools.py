@@ -51,18 +51,23 @@ class UnreadableOutputError(Exception):
     """A tool ended well, but without its summary."""
 
 
-def produce(case: Case, bootstrap: str, topic: str, text_file: Path) -> Outcome:
-    """Fill `topic` with ProducerPerformance as fast as it goes. Raises ToolError and UnreadableOutputError."""
+def produce(case: Case, bootstrap: str, topic: str, text_file: Path, config: Path | None = None) -> Outcome:
+    """Fill `topic` with ProducerPerformance as fast as it goes; `config` has properties of the client.
+
+    Raises ToolError and UnreadableOutputError.
+    """
     payload = ["--payload-file", str(text_file)] if case.text else ["--record-size", str(case.record_bytes)]
     load = ["--topic", topic, "--num-records", str(case.records), "--throughput", "-1", *payload]
+    load += ["--producer.config", str(config)] if config is not None else []
     return read_producer(
         _run("ProducerPerformance", [*load, "--producer-props", f"bootstrap.servers={bootstrap}", *case.producer])
     )
 
 
-def consume(case: Case, bootstrap: str, topic: str, group: str) -> Outcome:
+def consume(case: Case, bootstrap: str, topic: str, group: str, config: Path | None = None) -> Outcome:
     """Read all of `topic` with ConsumerPerformance in a new group. Raises ToolError and UnreadableOutputError."""
     place = ["--bootstrap-server", bootstrap, "--topic", topic, "--group", group]
+    place += ["--consumer.config", str(config)] if config is not None else []
     return read_consumer(_run("ConsumerPerformance", [*place, "--messages", str(case.records), "--timeout", "30000"]))
 
 

@@ -138,7 +138,7 @@ class Course:
         progress.next(f"filling, {case.name}: {entrant.name}", case.expected_s)
         try:
             entrant.make_topic(case.name, case.partitions)
-            perf_tools.produce(case, entrant.bootstrap, case.name, self._text_file)
+            perf_tools.produce(case, entrant.bootstrap, case.name, self._text_file)  # in plain text, also for TLS
             logs.check_topic(entrant.data_dir, case.name, case.records, case.payload_bytes)
         except Exception as error:
             self._fail(entrant, case, 0, error)
@@ -194,10 +194,11 @@ class Course:
         )
 
     def _drive(self, entrant: Contestant, load: Case, topic: str, number: int) -> Outcome:
+        address, config = entrant.tls if load.tls and entrant.tls is not None else (entrant.bootstrap, None)
         if load.kind == "produce":
-            return perf_tools.produce(load, entrant.bootstrap, topic, self._text_file)
+            return perf_tools.produce(load, address, topic, self._text_file, config)
         if load.kind == "consume":
-            return perf_tools.consume(load, entrant.bootstrap, topic, f"{topic}-{number}")
+            return perf_tools.consume(load, address, topic, f"{topic}-{number}", config)
         if load.kind == "transactions":
             return coordinator_loads.transactions(load, entrant.bootstrap, topic)
         if load.kind == "commits":

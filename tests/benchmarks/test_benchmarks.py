@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 
 from tests.benchmarks import coordinator_loads, logs, perf_tools, report, usage
 from tests.benchmarks.__main__ import parse
-from tests.benchmarks.cases import CASES, TOOL_START_S, Case, choose
+from tests.benchmarks.cases import CASES, TLS_CASES, TOOL_START_S, Case, choose
 from tests.benchmarks.contestants import contestant
 from tests.benchmarks.floor import FIRST_CAPACITY, Connection, Logs
 from tests.benchmarks.rounds import Failure, Progress, Sample
@@ -101,12 +101,14 @@ class TestCases:
     def test_names_are_unique_and_choose_finds_each(self) -> None:
         assert [choose([case.name])[0] for case in CASES] == list(CASES)
         assert choose([]) == list(CASES)
+        assert [choose([case.name])[0] for case in TLS_CASES] == list(TLS_CASES)
         with pytest.raises(ValueError, match="no case 'produce-2k'; cases are produce-1k, "):
             choose(["produce-2k"])
 
     def test_the_cpu_goal_is_stricter_for_1_kb(self) -> None:
         assert {case.cpu_goal for case in CASES if case.record_bytes == 1024} == {0.35}
         assert {case.cpu_goal for case in CASES if case.record_bytes != 1024} == {0.5}
+        assert {case.cpu_goal for case in TLS_CASES} == {0.6}
 
     @given(st.sampled_from(CASES), st.floats(0.0001, 10))
     def test_scaling_changes_the_number_of_records_only(self, case: Case, factor: float) -> None:

@@ -136,7 +136,7 @@ class TestCourse:
 
     def test_clusters_take_turns_in_every_round(self, tmp_path: Path) -> None:
         printed: list[str] = []
-        tiny = [TRANSACTIONS.scaled(0.001)]
+        tiny = [replace(CREATE.scaled(0.001), most_rounds=2)]
         course = ClusterCourse(tiny, 2, printed.append, expected_clusters=2, budget_s=600)
         course.run_in_turn([Cluster("odradek", tmp_path / each) for each in ("one", "two")])
         assert course.failures == []

@@ -40,6 +40,7 @@ def test_the_report_has_a_row_for_each_measure() -> None:
 
 @pytest.mark.slow
 @pytest.mark.jvm
+@pytest.mark.xdist_group("Spark")  # it uses the session of the process, where there is one
 @pytest.mark.usefixtures("small")
 def test_jobs_complete_over_tiny_topics(tmp_path: Path) -> None:
     """On one of the two: the jobs' own tests show that jobs run on both, and other benchmarks start a Kafka."""

@@ -7,7 +7,6 @@ is that of a hash table it is sorted.
 from __future__ import annotations
 
 import asyncio
-import math
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
@@ -101,11 +100,6 @@ def tidy(part: Any) -> None:
 # ---- requests
 
 
-def acl(word: str, number: int = 2) -> dict[str, Any]:
-    """The fields that ACL filters have in common."""
-    return {"resource_type_filter": number, "resource_name_filter": word, "operation": 3, "permission_type": 3}
-
-
 def describe_quotas(*components: tuple[str, int, str | None], strict: bool = False) -> m.DescribeClientQuotasRequest:
     request = m.DescribeClientQuotasRequest
     return request(
@@ -184,209 +178,28 @@ def update_features(
     )
 
 
-# ---- scripts
-
-
-async def without_security(script: Script) -> None:
-    """Requests that need SASL, ACLs or tokens, on a plaintext listener without an authorizer."""
-    for mechanism in ("PLAIN", "SCRAM-SHA-256", ""):
-        await script.ask(m.SaslHandshakeRequest(mechanism=mechanism))
-    await script.ask(m.SaslAuthenticateRequest(auth_bytes=b"\0user\0secret"))
-    for number, pattern, operation in ((2, 3, 3), (1, 1, 1), (0, 3, 3), (2, 0, 3), (2, 3, 0), (99, 3, 3), (2, 4, 3)):
-        rule = m.DescribeAclsRequest(
-            resource_type_filter=number,
-            resource_name_filter="topic",
-            pattern_type_filter=pattern,
-            operation=operation,
-            permission_type=3,
-        )
-        await script.ask(rule, *(version for version in range(4) if version or pattern == 3))
-        deletion = m.DeleteAclsRequest.DeleteAclsFilter(
-            resource_type_filter=number, pattern_type_filter=pattern, operation=operation, permission_type=3
-        )
-        await script.ask(m.DeleteAclsRequest(filters=[deletion, deletion]), *(v for v in range(4) if v or pattern == 3))
-        creation = m.CreateAclsRequest.AclCreation(
-            resource_type=number,
-            resource_name="topic",
-            resource_pattern_type=pattern,
-            principal="User:x",
-            host="*",
-            operation=operation,
-            permission_type=3,
-        )
-        await script.ask(
-            m.CreateAclsRequest(creations=[creation, creation]), *(v for v in range(4) if v or pattern == 3)
-        )
-    await script.ask(m.CreateAclsRequest())
-    await script.ask(m.DeleteAclsRequest())
-    renewer = m.CreateDelegationTokenRequest.CreatableRenewers
-    for renewers in ([], [renewer(principal_type="User", principal_name="x")], [renewer(principal_type="Group")]):
-        await script.ask(m.CreateDelegationTokenRequest(renewers=renewers, max_lifetime_ms=-1))
-    await script.ask(
-        m.CreateDelegationTokenRequest(owner_principal_type="User", owner_principal_name="y", max_lifetime_ms=5), 3
+def new(
+    name: str,
+    partitions: int = -1,
+    factor: int = -1,
+    assigned: dict[int, list[int]] | None = None,
+    configs: dict[str, str | None] | None = None,
+) -> Any:
+    request = m.CreateTopicsRequest
+    return request.CreatableTopic(
+        name=name,
+        num_partitions=partitions,
+        replication_factor=factor,
+        assignments=[
+            request.CreatableReplicaAssignment(partition_index=index, broker_ids=ids)
+            for index, ids in (assigned or {}).items()
+        ],
+        configs=[request.CreatableTopicConfig(name=key, value=value) for key, value in (configs or {}).items()],
     )
-    await script.ask(m.RenewDelegationTokenRequest(hmac=b"none", renew_period_ms=1))
-    await script.ask(m.ExpireDelegationTokenRequest(hmac=b"none", expiry_time_period_ms=-1))
-    owner = m.DescribeDelegationTokenRequest.DescribeDelegationTokenOwner
-    for owners in (None, [], [owner(principal_type="User", principal_name="x")]):
-        await script.ask(m.DescribeDelegationTokenRequest(owners=owners))
-    await script.ask(m.EnvelopeRequest(request_data=b"", request_principal=None, client_host_address=b"\x7f\0\0\1"))
 
 
-async def quotas(script: Script) -> None:
-    """Quotas set, described, and refused."""
-    user, client, address = f"{script.name}-user &%", f"{script.name}-client", "192.0.2.17"
-    rate = "producer_byte_rate"
-    for entries in (
-        [({"user": user}, {rate: 1000.0, "request_percentage": 12.5})],
-        [({"client-id": client}, {"consumer_byte_rate": 1e9})],
-        [({"user": user, "client-id": client}, {"controller_mutation_rate": 0.25})],
-        [({"client-id": client, "user": None}, {rate: 5.0})],
-        [({"user": user, "client-id": None}, {rate: 6.0})],
-        [({"ip": address}, {"connection_creation_rate": 7.0})],
-        [({"ip": None}, {"connection_creation_rate": 8.0})],
-        [({"user": None}, {rate: 9.0}), ({"client-id": None}, {rate: 10.0})],
-        [({"user": user}, {rate: 11.0}), ({"user": user}, {rate: 12.0})],
-        [({"user": user}, {"connection_creation_rate": 1.0})],
-        [({"ip": address}, {rate: 1.0})],
-        [({"ip": address, "user": user}, {rate: 1.0})],
-        [({"ip": "no address"}, {"connection_creation_rate": 1.0})],
-        [({"ip": address}, {"connection_creation_rate": 1.5})],
-        [({"group": user}, {rate: 1.0})],
-        [({}, {rate: 1.0})],
-        [({"user": ""}, {rate: 1.0})],
-        [({"user": user}, {"no_such_rate": 1.0})],
-        [({"user": user}, {"no_such_rate": None})],
-        [({"user": user}, {rate: -1.0})],
-        [({"user": user}, {rate: 0.0})],
-        [({"user": user}, {rate: 0.5})],
-        [({"user": user}, {rate: math.nan})],
-        [({"user": user}, {rate: math.inf})],
-        [({"user": user}, {"request_percentage": -2.5})],
-        [({"user": user}, {"request_percentage": 1e-3})],
-        [({"user": user}, {"controller_mutation_rate": 12345678.9})],
-        [({"user": user}, {})],
-        [],
-        [({"client-id": client, "user": user}, {"controller_mutation_rate": None, rate: None})],
-        [({"client-id": f"{client}-absent"}, {rate: None})],
-    ):
-        await script.ask(alter_quotas(*entries, validate_only=True), 1)
-        await script.ask(alter_quotas(*entries))
-    exact, default, any_ = 0, 1, 2
-    for components in (
-        [],
-        [("user", exact, user)],
-        [("user", default, None)],
-        [("user", any_, None)],
-        [("user", any_, None), ("client-id", any_, None)],
-        [("user", exact, user), ("client-id", exact, client)],
-        [("user", exact, user), ("client-id", default, None)],
-        [("client-id", exact, client)],
-        [("client-id", any_, None)],
-        [("ip", exact, address)],
-        [("ip", default, None)],
-        [("ip", any_, None)],
-        [("ip", any_, None), ("user", any_, None)],
-        [("user", exact, f"{user}-absent")],
-        [("user", any_, None), ("user", any_, None)],
-        [("group", any_, None)],
-        [("", any_, None)],
-        [("user", exact, None)],
-        [("user", default, "x")],
-        [("user", any_, "x")],
-        [("user", 3, None)],
-        [("user", -1, None)],
-    ):
-        for strict in (False, True):
-            await script.ask(describe_quotas(*components, strict=strict))
-    for entity in (
-        {"user": user},
-        {"client-id": client},
-        {"client-id": client, "user": None},
-        {"user": user, "client-id": None},
-        {"ip": address},
-        {"ip": None},
-        {"user": None},
-        {"client-id": None},
-    ):
-        names = ("request_percentage", "consumer_byte_rate", rate, "controller_mutation_rate")
-        gone = ("connection_creation_rate",) if "ip" in entity else names
-        await script.ask(alter_quotas((entity, dict.fromkeys(gone))), 1)
-    await script.ask(describe_quotas())
-
-
-async def credentials(script: Script) -> None:
-    """SCRAM credentials created, described, deleted, and refused."""
-    one, two = f"{script.name}-one", f"{script.name}-two"
-    sha256, sha512 = 1, 2
-    await script.ask(describe_scram(one))
-    for request in (
-        alter_scram((one, sha256, 4096)),
-        alter_scram((one, sha512, 8192), (two, sha256, 16384)),
-        alter_scram((one, sha256, 5000), deletions=((two, sha256),)),
-        alter_scram((one, sha256, 5000), deletions=((one, sha512),)),
-        alter_scram((one, sha256, 4095)),
-        alter_scram((one, sha256, 16385)),
-        alter_scram((one, sha256, 4096, b"", b"x")),
-        alter_scram((one, sha256, 4096, b"x", b"")),
-        alter_scram((one, 0, 4096)),
-        alter_scram((one, 3, 4096)),
-        alter_scram(("", sha256, 4096)),
-        alter_scram((one, sha256, 4096), (one, sha256, 4096)),
-        alter_scram((one, sha256, 4096), (one, sha512, 1)),
-        alter_scram((one, sha256, 4096), (two, sha512, 1)),
-        alter_scram(deletions=((one, sha256), (one, sha256))),
-        alter_scram((one, sha256, 4096), deletions=((one, sha256),)),
-        alter_scram(deletions=((one, 7),)),
-        alter_scram(deletions=(("", sha256),)),
-        alter_scram(deletions=((f"{one}-absent", sha256),)),
-        alter_scram((two, sha512, 4096), deletions=((f"{one}-absent", sha256), (one, 0), (one, 0))),
-        alter_scram(),
-    ):
-        await script.ask(request)
-        await script.ask(describe_scram(one, two))
-    await script.ask(describe_scram())
-    await script.ask(describe_scram(None))
-    await script.ask(describe_scram(one, one, two))
-    await script.ask(describe_scram(one, f"{one}-absent", ""))
-    await script.ask(alter_scram(deletions=((one, sha256), (one, sha512), (two, sha512))))
-    await script.ask(alter_scram(deletions=((one, sha256),)))
-    await script.ask(alter_scram(deletions=((one, sha512),)))
-    await script.ask(alter_scram(deletions=((two, sha512),)))
-    await script.ask(describe_scram(one, two))
-    await script.ask(describe_scram())
-
-
-async def features(script: Script) -> None:
-    """Feature levels that a client tries to change."""
-    up, down, unsafe = 1, 2, 3
-    removal = update_features(("no.such.feature", 0))
-    removal.feature_updates[0].allow_downgrade = True
-    await script.ask(removal, 0)
-    for updates in (
-        [],
-        [("no.such.feature", 1)],
-        [("no.such.feature", 0, down)],
-        [("no.such.feature", 0, up)],
-        [("no.such.feature", -1, down)],
-        [("no.such.feature", 1, 0)],
-        [("no.such.feature", 1, 4)],
-        [("no.such.feature", 1, unsafe)],
-        [("", 1)],
-        [("no.such.feature", 1), ("no.such.feature", 1)],
-        [("no.such.feature", 1), ("no.such.other", 1)],
-        [("metadata.version", 15)],
-        [("metadata.version", 0, down)],
-        [("kraft.version", 1)],
-    ):
-        if all(len(each) == 2 for each in updates):
-            await script.ask(update_features(*updates), 0, 1)
-        else:
-            await script.ask(update_features(*updates), 1)
-        await script.ask(update_features(*updates, validate_only=True), 1)
-
-
-SCRIPTS: tuple[Play, ...] = (without_security, quotas, credentials, features)
+def create(*topics: Any, validate_only: bool = False, timeout_ms: int = 10_000) -> m.CreateTopicsRequest:
+    return m.CreateTopicsRequest(topics=list(topics), timeout_ms=timeout_ms, validate_only=validate_only)
 
 
 async def transcript(play: Play, port: int, name: str) -> list[str]:

@@ -6,8 +6,7 @@ from typing import Any
 
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
-from tests.broker.admin_scripts import Play, Script, transcript, update_features
-from tests.broker.topic_scripts import create, new
+from tests.broker.admin_scripts import Play, Script, create, new, transcript, update_features
 from tests.broker.wire import batch
 
 __all__ = ["SCRIPTS", "transcript"]

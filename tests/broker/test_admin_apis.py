@@ -1,5 +1,5 @@
 """Admin APIs of a single broker: pages of topics, quotas, credentials, and requests that have no meaning without
-security. Kafka's responses to the same requests are in `test_admin_apis_oracle`.
+security. `tests/comparison` and, for newer requests, `test_admin_apis_oracle` compare the responses with Kafka's.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odradek.broker.config.state import client_quotas as quotas
-from odradek.broker.security.state import scram_credentials as scram
 from odradek.broker.server import Broker
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.sasl import scram_credentials as scram
 from tests.broker.admin_scripts import alter_quotas, alter_scram, describe_quotas, describe_scram, update_features
 from tests.broker.wire import Client, running_broker
 

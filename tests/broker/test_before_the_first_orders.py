@@ -26,6 +26,7 @@ from odradek.broker.registry import znodes
 from odradek.broker.registry.embedded import EmbeddedEnsemble
 from odradek.broker.registry.interface import ensure_path
 from odradek.broker.runtime.timers import SystemClock
+from odradek.broker.security.auth_helper import AuthHelper
 from odradek.broker.server import Broker, Environment
 from odradek.ports import free_port
 from odradek.protocol import messages as m
@@ -219,6 +220,7 @@ def test_a_topic_that_may_exist_is_not_reported_as_missing(outcome: ErrorCode, n
         lambda: True,
         AutoCreatedTopic,
         TopicAnswers(metadata_cache),
+        AuthHelper(),
     )
     call = Question()
     wanted = [m.MetadataRequest.MetadataRequestTopic(name="t")]

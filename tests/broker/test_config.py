@@ -224,7 +224,6 @@ def test_contradicting_properties_are_refused(properties: dict[str, str], words:
         {"process.roles": "broker"},
         {"controller.listener.names": "CONTROLLER"},
         {"zookeeper.metadata.migration.enable": "true"},
-        {"authorizer.class.name": "kafka.security.authorizer.AclAuthorizer"},
         {"remote.log.storage.system.enable": "true"},
     ],
 )

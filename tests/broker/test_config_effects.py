@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from odradek.broker.config.broker_config import BrokerConfig
-from odradek.broker.config.policies import AlterConfigRequest, NewTopicRequest, PolicyViolationError
 from odradek.broker.config.types import ConfigError
 from odradek.broker.metadata.cache import BrokerMetadata, ListenerAddress, MetadataCache
 from odradek.broker.network.controller_channel import ControllerChannel
@@ -31,11 +30,12 @@ from tests.broker.admin_requests import BROKER, DELETE, LOGGER, SET, TOPIC, alte
 from tests.broker.pair import HERE, Mute, running_pair
 from tests.broker.wire import DEADLINE_S, Client, batch, running_broker
 from tests.support.eventually import eventually_async
+from tests.support.installed import install
 
 # ---- two brokers, and their outgoing connections
 
 
-async def test_control_requests_use_the_control_plane_listener(tmp_path: Path) -> None:
+async def test_requests_of_and_to_the_controller_use_the_control_plane_listener(tmp_path: Path) -> None:
     listeners = {
         "listeners": f"PLAINTEXT://{HERE}:0,CONTROL://{HERE}:0",
         "listener_security_protocol_map": "PLAINTEXT:PLAINTEXT,CONTROL:PLAINTEXT",
@@ -47,6 +47,9 @@ async def test_control_requests_use_the_control_plane_listener(tmp_path: Path) -
         assert (await pair.clients[1].produce("t", batch(b"v"), acks=-1)).error_code == ErrorCode.NONE
         assert set(pair.dialing[1].ports) == {pair.port(2, "CONTROL")}, "the controller sends nothing else"
         assert set(pair.dialing[2].ports) == {pair.port(1)}, "a follower fetches where clients do"
+        answer = await pair.clients[2].ask(m.InitProducerIdRequest(transactional_id=None), 4)
+        assert answer.error_code == ErrorCode.NONE
+        assert set(pair.dialing[2].ports) == {pair.port(1), pair.port(1, "CONTROL")}, "so do requests to the controller"
 
 
 async def test_a_leader_is_followed_over_num_replica_fetchers_connections(tmp_path: Path) -> None:
@@ -460,29 +463,43 @@ def test_log_maintenance_first_runs_after_the_initial_delay_or_sooner() -> None:
 # ---- policies and loggers
 
 
-class FewPartitions:
-    """A policy as an operator writes it."""
+POLICIES = """
+from odradek.broker.config.policies import PolicyViolationError
 
-    def configure(self, configs: dict[str, str]) -> None:
+
+class FewPartitions:
+    def configure(self, configs):
         self.most = int(configs["most.partitions"])
 
-    def validate(self, topic: NewTopicRequest) -> None:
+    def validate(self, topic):
         if (topic.partitions or 0) > self.most or "retention.ms" not in topic.configs:
             raise PolicyViolationError(f"{topic.topic} is too much")
 
 
 class ShortRetention:
-    """Another policy, without settings."""
-
-    def validate(self, change: AlterConfigRequest) -> None:
-        if change.resource_type == TOPIC and int(change.configs.get("retention.ms", "0")) > 1000:
+    def validate(self, change):
+        if change.resource_type == 2 and int(change.configs.get("retention.ms", "0")) > 1000:
             raise PolicyViolationError("too long")
 
 
+class Nothing:
+    pass
+"""
+"""Policies as an operator's package has them."""
+ENTRIES = {"few": "FewPartitions", "short": "ShortRetention", "nothing": "Nothing", "absent": "Absent"}
+
+
+@pytest.fixture
+def policies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The operator's package is installed."""
+    install(monkeypatch, tmp_path, POLICIES, "odradek.policies", ENTRIES)
+
+
+@pytest.mark.usefixtures("policies")
 async def test_the_operators_policies_are_applied(tmp_path: Path) -> None:
     properties = {
-        "create.topic.policy.class.name": f"{__name__}.FewPartitions",
-        "alter.config.policy.class.name": f"{__name__}.ShortRetention",
+        "create.topic.policy.class.name": "few",
+        "alter.config.policy.class.name": "short",
         "most.partitions": "3",
     }
     async with running_broker(tmp_path / "data", properties) as broker:
@@ -497,13 +514,12 @@ async def test_the_operators_policies_are_applied(tmp_path: Path) -> None:
         client.close()
 
 
-@pytest.mark.parametrize(
-    "path", ["com.acme.Policy", "tests.broker.test_config_effects.Nothing", "Policy", "json.dumps"]
-)
-async def test_a_missing_policy_class_fails_the_start(tmp_path: Path, path: str) -> None:
+@pytest.mark.usefixtures("policies")
+@pytest.mark.parametrize("policy", ["com.acme.Policy", "json.JSONDecoder", "nothing", "absent"])
+async def test_a_policy_that_is_not_installed_fails_the_start(tmp_path: Path, policy: str) -> None:
     for name in ("create.topic.policy.class.name", "alter.config.policy.class.name"):
         with pytest.raises(ConfigError, match=name):
-            async with running_broker(tmp_path / name, {name: path}):
+            async with running_broker(tmp_path / name, {name: policy}):
                 pass
 
 
@@ -527,6 +543,7 @@ async def test_logger_levels_are_described_and_set(client: Client) -> None:
         names = [each.name for each in answer.results[0].configs]
         assert names[0] == "root"
         assert {"odradek.broker.controller.controller", "odradek.broker.config.admin_manager"} <= set(names)
-        assert all(name.startswith("odradek.") for name in names[1:])
+        assert {name.partition(".")[0] for name in names[1:]} == {"kafka", "odradek"}
+        assert [name for name in names if name.startswith("kafka.")] == ["kafka.authorizer.logger"]
     finally:
         logger.setLevel(before)

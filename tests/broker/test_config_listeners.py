@@ -89,7 +89,14 @@ def test_an_open_address_is_filled_in_for_advertising() -> None:
         ({"listeners": "OTHER://h:1"}, ["OTHER", "listener.security.protocol.map"]),
         ({"listeners": "PLAINTEXT://h:1,PLAINTEXT://h:2"}, ["different name"]),
         ({"listeners": ""}, ["at least one advertised listener"]),
-        ({"listeners": "SSL://h:1"}, ["SSL", "not implemented"]),
+        (
+            {
+                "listeners": "SASL_SSL://h:1",
+                "security_inter_broker_protocol": "SASL_SSL",
+                "sasl_enabled_mechanisms": "PLAIN",
+            },
+            ["sasl.mechanism.inter.broker.protocol must be included in sasl.enabled.mechanisms"],
+        ),
         ({"advertised_listeners": "PLAINTEXT://0.0.0.0:9092"}, ["0.0.0.0", "nonroutable"]),
         ({"advertised_listeners": "SSL://h:1"}, ["inter.broker.listener.name", "valid options"]),
         ({"inter_broker_listener_name": "X"}, ["X", "not found in listener.security.protocol.map"]),
@@ -192,3 +199,25 @@ def test_a_misspelled_listeners_property_does_not_open_every_interface(misspelt:
     with pytest.raises(ConfigError, match=r"did you mean listeners\? .* every interface"):
         BrokerConfig({misspelt: "PLAINTEXT://127.0.0.1:9092"})
     BrokerConfig({misspelt: "PLAINTEXT://127.0.0.1:9092", "listeners": "PLAINTEXT://127.0.0.1:0"})
+
+
+def test_a_mechanism_of_a_listener_has_properties_of_its_own() -> None:
+    name = "connections.max.reauth.ms"
+    found = BrokerConfig(
+        {
+            "listeners": "SASL_PLAINTEXT://h:1,PLAINTEXT://h:2",
+            name: "1",
+            f"listener.name.sasl_plaintext.{name}": "2",
+            f"listener.name.sasl_plaintext.scram-sha-256.{name}": "3",
+            "listener.name.sasl_plaintext.plain.sasl.jaas.config": "secret",
+            "sasl.jaas.config": "of no listener",
+        }
+    )
+    assert found.of_listener("SASL_PLAINTEXT", name, "SCRAM-SHA-256") == 3
+    assert found.of_listener("SASL_PLAINTEXT", name, "PLAIN") == 2
+    assert found.of_listener("PLAINTEXT", name, "PLAIN") == 1
+    assert found.only_of_listener("SASL_PLAINTEXT", "sasl.jaas.config", "PLAIN").value == "secret"
+    assert found.only_of_listener("SASL_PLAINTEXT", "sasl.jaas.config", "SCRAM-SHA-256") is None
+    shown = {each.name: each for each in found.describe_broker()}
+    described = shown["listener.name.sasl_plaintext.plain.sasl.jaas.config"]
+    assert (described.value, described.sensitive) == (None, True)

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Callable
 from typing import Any
+
+import pytest
 
 from odradek.broker.controller.channel_manager import ControlEndpoint, ControllerChannelManager
 from odradek.broker.metadata.cache import BrokerMetadata, ListenerAddress, MetadataCache
 from odradek.broker.network.controller_channel import ControllerChannel
 from odradek.broker.network.inter_broker_client import InterBrokerClient
-from odradek.broker.network.inter_broker_connection import Network
+from odradek.broker.network.inter_broker_connection import Network, Peer
 from odradek.broker.runtime.timers import LoopTimers, SystemClock
+from odradek.protocol import dial
 from odradek.protocol import messages as m
 from odradek.protocol.dial import Channel
+from tests.support.eventually import eventually_async
 
 OWN, OTHER, THIRD = 1, 5, 6
 REQUEST = m.AllocateProducerIdsRequest()
@@ -174,3 +179,27 @@ async def test_control_requests_for_an_earlier_incarnation_are_dropped() -> None
     channels.close()
     case.local_calls[1][0](m.UpdateMetadataResponse())
     assert not responses
+
+
+@pytest.mark.parametrize(
+    "address", [("a" * 64, 9092), ("host\0name", 9092), ("é" * 70, 9092), ("", 1), ("127.0.0.1", 70000)]
+)
+async def test_an_address_that_cannot_exist_is_a_loss_and_another_request_dials_again(address: tuple[str, int]) -> None:
+    clock = SystemClock()
+    network = Network(dial.connect, clock, LoopTimers(clock, asyncio.get_running_loop()))
+    peer = Peer(network, "broker 5", *address, "test")
+    outcome = Outcomes()
+    for number in (1, 2):
+        peer.send_request(REQUEST, *outcome.callbacks)
+        await eventually_async(lambda: len(outcome.losses), number.__eq__)
+        assert "cannot be reached" in outcome.losses[-1]
+    peer.close()
+
+
+@pytest.mark.parametrize("host", ["a" * 64, "host\0name", ".localhost"])
+async def test_an_invalid_name_for_tls_is_an_os_error(host: str) -> None:
+    nothing = lambda *_: None  # noqa: E731
+    with pytest.raises(OSError):  # noqa: PT011  # the message is the library's
+        await dial.connect(
+            host, 1, on_frame=nothing, on_lost=nothing, frame_bytes=1 << 20, tls=ssl.create_default_context()
+        )

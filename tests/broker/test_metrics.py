@@ -170,8 +170,13 @@ def rules() -> str:
             rule(pattern, f"kafka_$1_$2_$3{behind}", kind, labels)
         percentile = rf"kafka\.(\w+)<type=(.+), name=(.+){keys}><>(\d+)thPercentile"
         rule(percentile, "kafka_$1_$2_$3", "GAUGE", [*labels, ("quantile", f"0.${4 + 2 * count}")])
-    sockets = r"kafka\.server<type=(.+), listener=(.+), networkProcessor=(.+)><>(connection-count)"
-    rule(sockets, "kafka_server_$1_$4", "GAUGE", [("listener", "$2"), ("networkProcessor", "$3")])
+    sockets = r"kafka\.server<type=(.+), listener=(.+), networkProcessor=(.+)><>"
+    of_sockets = [("listener", "$2"), ("networkProcessor", "$3")]
+    for names, kind in (
+        ("connection-count|expired-connections-killed-count", "GAUGE"),
+        (r"\w+-(?:re)?authentication-total", "COUNTER"),
+    ):
+        rule(f"{sockets}({names})", "kafka_server_$1_$4", kind, of_sockets)
     return "\n".join(lines) + "\n"
 
 

@@ -11,12 +11,14 @@ import gc
 from collections import Counter
 from pathlib import Path
 
+import pytest
 import uvloop
 
 from tests.broker.wire import running_broker
 from tests.soak.life import SHORT_MEMORY, Life
 
 
+@pytest.mark.memory
 def test_clients_leave_no_cycles(tmp_path: Path) -> None:
     found = uvloop.run(left_by_clients(tmp_path))  # the broker's setting; asyncio's own transports are cycles
     assert not {name: number for name, number in found.items() if name.startswith("odradek.")}, found

@@ -26,9 +26,9 @@ from odradek.broker.metadata.cache import (
     PartitionMetadata,
     TopicMetadata,
 )
-from odradek.broker.metadata.state.topics import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
 from odradek.broker.metadata.topic_responses import MOST_BYTES, OVERHEAD_BYTES, TopicAnswers
 from odradek.broker.network.dispatcher import Call
+from odradek.broker.security.auth_helper import AuthHelper
 from odradek.protocol import messages as m
 from odradek.protocol.encoded import EncodedElement
 from odradek.protocol.errors import ErrorCode
@@ -39,6 +39,10 @@ NAMES = ("a", "b", "orders.v1", "__consumer_offsets")
 MISSING = ("nobody", "", "..", "not legal")
 LISTENERS = ("INSIDE", "OUTSIDE")
 NO_ID = bytes(16)
+TOPIC_OPERATIONS = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
+"""What a client may do with a topic where nothing is forbidden: one bit for each number of AclOperation."""
+CLUSTER_OPERATIONS = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
+"""The same for the cluster."""
 
 broker_ids = st.integers(0, 3)
 id_lists = st.lists(broker_ids, max_size=4, unique=True).map(tuple)
@@ -166,7 +170,7 @@ def plain(metadata_cache: MetadataCache, call: Question, request: m.MetadataRequ
             topics.append(found)
             seen.add(name)
     for topic in topics:
-        if request.include_topic_authorized_operations:
+        if request.include_topic_authorized_operations and topic.error_code != ErrorCode.UNKNOWN_TOPIC_ID:
             topic.topic_authorized_operations = TOPIC_OPERATIONS
     answer = R(cluster_id=metadata_cache.cluster_id, controller_id=metadata_cache.controller_id, topics=topics)
     for each in live:
@@ -206,7 +210,11 @@ def harness(most_bytes: int) -> tuple[MetadataCache, TopicAnswers, Metadata]:
     metadata_cache.own = metadata_cache_of(9, list(LISTENERS), None)
     answers = TopicAnswers(metadata_cache, most_bytes)
     none = cast(TopicCreator, None)  # no topic is ever created
-    return metadata_cache, answers, Metadata(metadata_cache, none, lambda: False, AutoCreatedTopic, answers)
+    return (
+        metadata_cache,
+        answers,
+        Metadata(metadata_cache, none, lambda: False, AutoCreatedTopic, answers, AuthHelper()),
+    )
 
 
 @given(st.lists(st.tuples(steps(), st.lists(questions(), max_size=4)), max_size=8), bounds)

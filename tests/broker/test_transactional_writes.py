@@ -336,6 +336,19 @@ def test_a_transaction_that_ends_during_the_verification_stays_ended(leader: Lea
     assert leader.outcomes[1:] == [ErrorCode.NOT_LEADER_OR_FOLLOWER] * 2
 
 
+def test_a_batch_after_the_marker_does_not_wait_for_a_verification_from_before_it(leader: Leader) -> None:
+    """Seed 52 of the simulation: the late copy of a batch began a transaction that no marker ended."""
+    leader.produce(b"sent again")
+    leader.end(commit=False)
+    leader.produce(b"late")
+    assert len(leader.coordinator.requests) == 1, "one request is in flight to a coordinator"
+    leader.coordinator.answer()
+    assert leader.outcomes == [ErrorCode.INVALID_TXN_STATE]
+    leader.coordinator.answer(ErrorCode.TRANSACTION_ABORTABLE)
+    assert leader.outcomes == [ErrorCode.INVALID_TXN_STATE, ErrorCode.TRANSACTION_ABORTABLE]
+    assert leader.replica.last_stable_offset == leader.replica.log.end_offset == 1
+
+
 def test_a_producer_of_version_2_leaves_adding_to_the_leader(leader: Leader) -> None:
     leader.enabled = False
     leader.produce(b"a", version=12)

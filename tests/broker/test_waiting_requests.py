@@ -24,6 +24,7 @@ from odradek.broker.replication.partition import Replica, Replicas, Worker
 from odradek.broker.replication.state.fetch_session import FetchSessions
 from odradek.broker.replication.state.partition import LeaderAndIsr, PartitionMachine
 from odradek.broker.runtime.purgatory import DelayedOperation, DelayedOperationPurgatory, check_and_complete
+from odradek.broker.security.auth_helper import AuthHelper
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
 from odradek.storage.config import LogConfig
@@ -69,7 +70,7 @@ class Leader:
         self.metadata_cache.brokers = {number: BrokerMetadata(number, ()) for number in (0, 1)}
         reader = FetchReader(self.replicas, self.metadata_cache, self.purgatory, lambda: 1 << 20)
         sessions = FetchSessions(10, iter(range(1, 10)).__next__)
-        self._fetch = Fetch(reader, self.replicas, self.metadata_cache, sessions, self.time, Idle())
+        self._fetch = Fetch(reader, self.replicas, self.metadata_cache, sessions, self.time, Idle(), AuthHelper())
 
     def _make(self, folder: Path, index: int) -> Replica:
         disk = OsDisk()
@@ -251,7 +252,7 @@ def test_a_deletion_is_answered_for_a_partition_that_went_offline_before_the_req
     topic = m.DeleteRecordsRequest.DeleteRecordsTopic
     offsets = [m.DeleteRecordsRequest.DeleteRecordsPartition(partition_index=index, offset=1) for index in range(2)]
     request = m.DeleteRecordsRequest(topics=[topic(name=TOPIC, partitions=offsets)], timeout_ms=10_000)
-    handler = DeleteRecords(leader.replicas, leader.metadata_cache, leader.purgatory)
+    handler = DeleteRecords(leader.replicas, leader.metadata_cache, leader.purgatory, AuthHelper())
     assert handler.handle(call, request) is None  # type: ignore[arg-type]
     leader.logs[1].retire()
     ((first, second),) = [[each.error_code for each in topic.partitions] for topic in call.replies[0].topics]

@@ -67,6 +67,11 @@ class Client:
         await self.send(request, type(request).MAX_VERSION if version is None else version)
         return await self.receive()
 
+    async def read(self, size: int) -> bytes:
+        """The next bytes, which are no response to a request."""
+        async with asyncio.timeout(DEADLINE_S):
+            return await self._reader.readexactly(size)
+
     async def is_closed(self) -> bool:
         """Whether the broker closes the connection (waits for it)."""
         async with asyncio.timeout(DEADLINE_S):

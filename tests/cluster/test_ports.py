@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,9 +15,14 @@ from odradek.ports import BLOCK, FIRST, free_port
 
 
 @pytest.fixture(autouse=True)
-def nothing_begun(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each test begins a block of its own."""
-    monkeypatch.setattr(ports, "_by_process", {})
+def nothing_begun(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Each test begins a block of its own, and returns its blocks."""
+    taken: dict[int, ports._Blocks] = {}
+    monkeypatch.setattr(ports, "_by_process", taken)
+    yield
+    for blocks in taken.values():
+        for claim in blocks._held:
+            claim.close()
 
 
 def test_no_outgoing_connection_gets_a_reserved_port(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

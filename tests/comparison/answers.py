@@ -60,8 +60,11 @@ HASHED: Final = frozenset(
     AlterUserScramCredentialsResponse.results
     CreateTopicsResponse.topics
     CreateTopicsResponse.topics.configs
+    DeleteAclsResponse.filter_results.matching_acls
     DeleteRecordsResponse.topics
     DeleteRecordsResponse.topics.partitions
+    DescribeAclsResponse.resources
+    DescribeAclsResponse.resources.acls
     DescribeClientQuotasResponse.entries
     DescribeClientQuotasResponse.entries.entity
     DescribeClientQuotasResponse.entries.values

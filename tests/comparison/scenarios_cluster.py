@@ -29,6 +29,11 @@ async def greetings(s: Side) -> None:
         [{"feature": "metadata.version", "max_version_level": 7}],
         [{"feature": "no.such", "max_version_level": 1}],
         [{"feature": "no.such", "max_version_level": 0}],
+        [{"feature": "no.such", "max_version_level": -1}],
+        [{"feature": "no.such", "max_version_level": 1}, {"feature": "no.such.other", "max_version_level": 1}],
+        [{"feature": "metadata.version", "max_version_level": 15}],
+        [{"feature": "metadata.version", "max_version_level": 0}],
+        [{"feature": "kraft.version", "max_version_level": 1}],
         [{"feature": "", "max_version_level": 1}],
         [{"feature": "metadata.version", "max_version_level": -1}],
         [{"feature": "group.version", "max_version_level": 1}],
@@ -50,7 +55,7 @@ async def security(s: Side) -> None:
     await s.ask("SaslAuthenticate", auth_bytes=b"", at="sasl")
     await s.ask("Metadata", 1, topics=[], at="sasl")
     about = {"resource_name_filter": "t", "principal_filter": "User:a", "host_filter": "*"}
-    for kind, operation, permission in ((2, 3, 3), (1, 1, 1), (0, 0, 0), (99, 99, 99)):
+    for kind, operation, permission in ((2, 3, 3), (1, 1, 1), (0, 0, 0), (99, 99, 99), (0, 3, 3), (2, 0, 3), (2, 3, 0)):
         filters: dict[str, Any] = {
             **about,
             "resource_type_filter": kind,
@@ -126,7 +131,7 @@ async def brokers(s: Side) -> None:
     await s.ask("ControlledShutdown", broker_id=9)
     await s.ask("ControlledShutdown", "2+", broker_id=9, broker_epoch=5)
     await s.ask("ControlledShutdown", "2+", broker_id=0, broker_epoch=0)
-    for broker, epoch in ((9, 5), (0, 0), (9, -1)):
+    for broker, epoch in ((9, 5), (0, 0), (9, -1), (0, 1 << 60)):
         await s.ask("AlterPartition", broker_id=broker, broker_epoch=epoch)
         await s.ask("AllocateProducerIds", broker_id=broker, broker_epoch=epoch)
         changes = [{"partition_index": 0, "leader_epoch": 0, "partition_epoch": 0}]

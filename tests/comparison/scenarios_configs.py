@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -82,7 +83,11 @@ async def topic_changes(s: Side) -> None:
         [],
         [("retention.ms", SET, "5000")],
         [("retention.ms", SET, "soon")],
+        [("retention.ms", SET, "-2")],
         [("retention.ms", SET, None)],
+        [("retention.ms", APPEND, None), ("segment.ms", SET, None)],
+        [("retention.ms", SET, "1"), ("retention.ms", DELETE, None)],
+        [("retention.ms", SUBTRACT, "1")],
         [("retention.ms", DELETE, None)],
         [("retention.ms", DELETE, "5")],
         [("retention.ms", APPEND, "1")],
@@ -91,7 +96,11 @@ async def topic_changes(s: Side) -> None:
         [("cleanup.policy", SUBTRACT, "delete")],
         [("cleanup.policy", SUBTRACT, "absent")],
         [("cleanup.policy", SUBTRACT, "compact")],
+        [("cleanup.policy", APPEND, "nothing")],
+        [("cleanup.policy", SUBTRACT, "delete,compact")],
+        [("cleanup.policy", SET, "")],
         [("cleanup.policy", DELETE, "")],
+        [("min.compaction.lag.ms", SET, "10"), ("max.compaction.lag.ms", SET, "5")],
         [("no.such", SET, "1")],
         [("no.such", DELETE, None)],
         [("", SET, "1")],
@@ -102,6 +111,9 @@ async def topic_changes(s: Side) -> None:
         [("retention.ms", -1, "8")],
         [("leader.replication.throttled.replicas", SET, "*")],
         [("leader.replication.throttled.replicas", APPEND, "0:1")],
+        [("leader.replication.throttled.replicas", SET, "0:0,1:0")],
+        [("leader.replication.throttled.replicas", APPEND, "2:0")],
+        [("leader.replication.throttled.replicas", SET, "here")],
         [("leader.replication.throttled.replicas", DELETE, None)],
     ):
         for validate in (True, False):
@@ -113,9 +125,15 @@ async def topic_changes(s: Side) -> None:
         [],
         [changed(TOPIC, "absent", [("retention.ms", SET, "9")])],
         [changed(TOPIC, "", [("retention.ms", SET, "9")])],
+        [changed(TOPIC, "absent", []), changed(TOPIC, "a b", [])],
         [changed(TOPIC, "__consumer_offsets", [("retention.ms", SET, "9")])],
         [one, one],
+        [one, changed(TOPIC, "changing", [])],
         [one, changed(TOPIC, "absent", [])],
+        [one, changed(3, "x", []), changed(64, "x", []), changed(0, "", [])],
+        [changed(BROKER, "x", [])],
+        [changed(LOGGER, "x", [])],
+        [changed(LOGGER, "", [])],
         [changed(0, "x", [])],
         [changed(1, "x", [])],
         [changed(77, "x", [])],
@@ -133,6 +151,9 @@ async def topic_changes(s: Side) -> None:
         [("retention.ms", None)],
         [("no.such", "1")],
         [("retention.ms", "1"), ("retention.ms", "2")],
+        [("cleanup.policy", "compact")],
+        [("cleanup.policy", "nothing")],
+        [("cleanup.policy", None)],
         [],
     ):
         for validate in (True, False):
@@ -144,6 +165,7 @@ async def topic_changes(s: Side) -> None:
         [replaced(TOPIC, "absent", [])],
         [replaced(LOGGER, "0", [])],
         [replaced(BROKER, "1", [])],
+        [replaced(3, "x", [])],
         [replaced(GROUP, "g", [])],
         [replaced(0, "x", [])],
     ):
@@ -168,10 +190,48 @@ async def broker_changes(s: Side) -> None:
             [("metric.reporters", SET, "no.such.Class")],
             [("compression.type", SET, "gzip")],
             [("compression.type", DELETE, None)],
+            # Only validated: the cleaners would compact the topics of other scenarios, each at its own time.
+            [("log.cleanup.policy", APPEND, "compact")],
+            [],
         ):
             resources = [changed(BROKER, name, changes)]
             await s.ask("IncrementalAlterConfigs", resources=resources, validate_only=True)
-        await s.ask("AlterConfigs", resources=[replaced(BROKER, name, [("broker.id", "5")])], validate_only=True)
+        for changes in (
+            [("log.retention.ms", SET, "soon")],
+            [("log.retention.ms", SET, "0")],
+            [("log.retention.ms", APPEND, "1")],
+            [("log.retention.ms", SET, "3600000000000")],
+            [("log.retention.ms", DELETE, None)],
+            [("log.retention.hours", SET, "1")],
+            [("log.cleanup.policy", SUBTRACT, "compact")],
+            [("log.cleanup.policy", DELETE, None)],
+            [("broker.id", SET, "1")],
+            [("zookeeper.connect", SET, "x")],
+            [("no.such", SET, "1")],
+            [("no.such", DELETE, None)],
+            [("message.max.bytes", SET, None)],
+            [("message.max.bytes", SET, "1"), ("message.max.bytes", SET, "2")],
+            [("leader.replication.throttled.rate", SET, "1000")],
+            [("leader.replication.throttled.rate", SET, "-1")],
+            [("leader.replication.throttled.rate", DELETE, None)],
+            [("follower.replication.throttled.rate", SET, "many")],
+            [("min.insync.replicas", SET, "0")],
+            [("unclean.leader.election.enable", SET, "true")],
+            [("unclean.leader.election.enable", DELETE, None)],
+            [],
+        ):
+            for validate in (True, False):
+                resources = [changed(BROKER, name, changes)]
+                await s.ask("IncrementalAlterConfigs", resources=resources, validate_only=validate)
+        for configs in ([("broker.id", "5")], [("log.retention.ms", "now")]):
+            for validate in (True, False):
+                await s.ask("AlterConfigs", resources=[replaced(BROKER, name, configs)], validate_only=validate)
+    for name in ("1", "zero", "-1"):
+        one = changed(BROKER, name, [("log.retention.ms", SET, "-1")])
+        await s.ask("IncrementalAlterConfigs", resources=[one])
+    kept = [replaced(BROKER, "0", [("log.retention.ms", "3600000000000")]), replaced(BROKER, "", [])]
+    for resources in (kept, [replaced(BROKER, "0", []), replaced(BROKER, "", [])]):
+        await s.ask("AlterConfigs", resources=resources)
     for name, change, found in (
         ("", (SET, "9"), [(3, "9")]),
         ("", (DELETE, ""), []),
@@ -229,6 +289,17 @@ async def quotas(s: Side) -> None:
         [entry({"user": "ü %"}, rate)],
         [entry({"user": "v"}, ("controller_mutation_rate", 1e9, False))],
         [entry({"user": "w"}, ("producer_byte_rate", 0.0, True))],
+        [entry({"user": "u"}, ("no.such", 0.0, True))],
+        [entry({"user": "u"}, ("producer_byte_rate", 0.5, False))],
+        [entry({"user": "u"}, ("producer_byte_rate", math.nan, False))],
+        [entry({"user": "u"}, ("producer_byte_rate", math.inf, False))],
+        [entry({"user": "u"}, ("request_percentage", -2.5, False))],
+        [entry({"user": "x"}, ("request_percentage", 1e-3, False), ("controller_mutation_rate", 12345678.9, False))],
+        [entry({"client-id": "d", "user": "x"}, ("controller_mutation_rate", 0.25, False))],
+        [entry({"client-id": "d", "user": None}, ("producer_byte_rate", 5.0, False))],
+        [entry({"ip": "127.0.0.9"}, ("connection_creation_rate", 1.5, False))],
+        [entry({"user": "x", "client-id": "d"}, ("controller_mutation_rate", 0.0, True), ("no.such", 0.0, True))],
+        [entry({"client-id": "absent"}, ("producer_byte_rate", 0.0, True))],
         [entry({"user": "u"})],
     ):
         for validate in (True, False):
@@ -246,6 +317,18 @@ async def quotas(s: Side) -> None:
         [{"entity_type": "user", "match_type": 0, "match": None}],
         [{"entity_type": "user", "match_type": 1, "match": "u"}],
         [{"entity_type": "user", "match_type": 3, "match": None}],
+        [{"entity_type": "user", "match_type": -1, "match": None}],
+        [{"entity_type": "user", "match_type": 2, "match": "x"}],
+        [{"entity_type": "client-id", "match_type": 0, "match": "c"}],
+        [{"entity_type": "ip", "match_type": 1, "match": None}],
+        [
+            {"entity_type": "user", "match_type": 0, "match": "u"},
+            {"entity_type": "client-id", "match_type": 0, "match": "c"},
+        ],
+        [
+            {"entity_type": "user", "match_type": 0, "match": "u"},
+            {"entity_type": "client-id", "match_type": 1, "match": None},
+        ],
         [{"entity_type": "user", "match_type": 0, "match": "absent"}],
         [{"entity_type": "nonsense", "match_type": 2, "match": None}],
         [{"entity_type": "user", "match_type": 2, "match": None}] * 2,
@@ -268,13 +351,14 @@ async def quotas(s: Side) -> None:
 async def credentials(s: Side) -> None:
     """DescribeUserScramCredentials and AlterUserScramCredentials."""
 
-    def upsert(name: str, mechanism: int = 1, iterations: int = 4096) -> dict[str, Any]:
+    def upsert(name: str, mechanism: int = 1, iterations: int = 4096, **fields: Any) -> dict[str, Any]:
         return {
             "name": name,
             "mechanism": mechanism,
             "iterations": iterations,
             "salt": b"salt",
             "salted_password": b"p" * (32 if mechanism == 1 else 64),
+            **fields,
         }
 
     async def alter(deletions: list[dict[str, Any]], upsertions: list[dict[str, Any]]) -> None:
@@ -300,6 +384,14 @@ async def credentials(s: Side) -> None:
     await alter([], [upsert("dora"), upsert("dora", 2)])
     await alter([{"name": "dora", "mechanism": 1}], [upsert("dora")])
     await alter([{"name": "dora", "mechanism": 1}], [upsert("emil")])
+    await alter([{"name": "dora", "mechanism": 2}], [upsert("dora", 1, 5000)])
+    await alter([], [upsert("dora"), upsert("dora", 2, 1)])
+    await alter([], [upsert("dora"), upsert("emil", 2, 1)])
+    await alter([], [upsert("emil", salt=b"")])
+    await alter([], [upsert("emil", salted_password=b"")])
+    await alter([{"name": "emil", "mechanism": 1}] * 2, [])
+    unknown = [{"name": "absent", "mechanism": 1}, {"name": "emil", "mechanism": 0}, {"name": "emil", "mechanism": 0}]
+    await alter(unknown, [upsert("dora", 2)])
     for users in (
         None,
         [],

@@ -51,6 +51,12 @@ async def coordinators(s: Side) -> None:
         await s.ask("FindCoordinator", "1-3", key="", key_type=kind)
     await s.ask("FindCoordinator", 0, key="")
     await s.ask("Metadata", 9, topics=[{"name": "__consumer_offsets"}, {"name": "__transaction_state"}])
+    for name in ("__consumer_offsets", "__transaction_state"):
+        topics = [{"name": name, "num_partitions": 1, "replication_factor": 1}]
+        await s.ask("CreateTopics", topics=topics, timeout_ms=20_000)
+        await s.ask("CreatePartitions", topics=[{"name": name, "count": 1, "assignments": None}], timeout_ms=20_000)
+        more = [{"name": name, "count": 60, "assignments": None}]
+        await s.ask("CreatePartitions", topics=more, timeout_ms=20_000, validate_only=True)
 
 
 async def members(s: Side) -> None:
@@ -121,7 +127,12 @@ async def refusals(s: Side) -> None:
         await s.ask("SyncGroup", "5+", **ids, assignments=[])
         await s.ask("SyncGroup", "5+", **ids, assignments=[], protocol_type="consumer", protocol_name="range")
         await s.ask("LeaveGroup", "0-2", group_id=group, member_id="m")
-        for leaving in ([], [{"member_id": "m"}], [{"member_id": "", "group_instance_id": "i"}]):
+        for leaving in (
+            [],
+            [{"member_id": "m"}],
+            [{"member_id": "", "group_instance_id": "i"}],
+            [{"member_id": "m"}, {"member_id": "", "group_instance_id": "i"}, {"member_id": ""}],
+        ):
             await s.ask("LeaveGroup", "3+", group_id=group, members=leaving)
         await s.ask("LeaveGroup", "5+", group_id=group, members=[{"member_id": "m", "reason": "because"}])
 
@@ -275,9 +286,33 @@ async def registers(s: Side) -> None:
         await s.ask("DescribeGroups", groups=groups)
         await s.ask("DescribeGroups", "3+", groups=groups, include_authorized_operations=True)
     await s.ask("ListGroups")
-    for states in (["Stable"], ["stable"], ["Empty", "Dead"], ["Nonsense"], [""], ["PreparingRebalance", "Stable"]):
+    for states in (
+        ["Stable"],
+        ["stable"],
+        ["Empty", "Dead"],
+        ["EMPTY", "Stable"],
+        ["CompletingRebalance"],
+        ["Dead"],
+        ["unknown"],
+        ["Assigning"],
+        ["Empty", "Nonsense"],
+        ["Nonsense"],
+        [""],
+        ["PreparingRebalance", "Stable"],
+    ):
         await s.ask("ListGroups", "4+", states_filter=states)
-    for kinds in (["classic"], ["Classic"], ["consumer"], ["nonsense"], [""], ["classic", "consumer"], ["share"]):
+    for kinds in (
+        ["classic"],
+        ["Classic"],
+        ["consumer"],
+        ["CONSUMER", "classic"],
+        ["nonsense"],
+        ["classic", "nonsense"],
+        [""],
+        ["unknown"],
+        ["classic", "consumer"],
+        ["share"],
+    ):
         await s.ask("ListGroups", "5+", types_filter=kinds)
         await s.ask("ListGroups", "5+", types_filter=kinds, states_filter=["Stable"])
     for names in ([], ["absent"], [""], ["busy"], ["late-{v}"], ["late-3", "late-3", "absent"], ["late-4", "late-5"]):
@@ -309,4 +344,122 @@ async def new_groups(s: Side) -> None:
         await s.ask("ConsumerGroupDescribe", group_ids=groups, include_authorized_operations=True)
 
 
-GROUPS = (coordinators, members, refusals, crowds, commits, registers, new_groups)
+async def seconds(s: Side) -> None:
+    """A second member joins, syncs before the leader, and leaves; commits of either at every step."""
+    await serves(s, "seconds")
+    first = (await s.ask("JoinGroup", 9, **joining("seconds"))).member_id
+    joined = await s.ask("JoinGroup", 9, **joining("seconds", first))
+    me: dict[str, Any] = {"group_id": "seconds", "member_id": first, "generation_id": joined.generation_id}
+    typed = {"protocol_type": "consumer", "protocol_name": "range"}
+    await s.ask("SyncGroup", 5, **me, **typed, assignments=[{"member_id": first, "assignment": b"all"}])
+
+    async def commit(member_id: str, generation: int, **fields: Any) -> None:
+        ids: dict[str, Any] = {
+            "group_id": "seconds",
+            "member_id": member_id,
+            "generation_id_or_member_epoch": generation,
+        }
+        await s.ask("OffsetCommit", 9, **ids, **fields, topics=committed("committed", 0, 1))
+
+    await s.ask("JoinGroup", 9, **joining("seconds", "stranger"))
+    for member_id, generation in (("", -1), ("stranger", me["generation_id"]), (first, me["generation_id"] + 1)):
+        await commit(member_id, generation)
+    await commit(first, me["generation_id"], group_instance_id="stranger")
+
+    second = (await s.ask("JoinGroup", 9, at="second", **joining("seconds"))).member_id
+    waiting = await s.send("JoinGroup", 9, at="second", **joining("seconds", second))
+    await s.wait(
+        lambda answer: answer.groups[0].group_state == "PreparingRebalance", "DescribeGroups", 5, groups=["seconds"]
+    )
+    await s.ask("Heartbeat", 4, **me)
+    await commit(first, me["generation_id"])
+    await s.ask("SyncGroup", 5, **me, **typed, assignments=[])
+    me["generation_id"] = (await s.ask("JoinGroup", 9, **joining("seconds", first))).generation_id
+    await s.take(waiting)
+    await commit(first, me["generation_id"])
+    await s.ask("Heartbeat", 4, **me)
+    await s.ask("JoinGroup", 9, at="third", **joining("seconds", second))
+    other = {**me, "member_id": second}
+    waiting = await s.send("SyncGroup", 5, at="second", **other, **typed, assignments=[])
+    shares = [{"member_id": member, "assignment": b"part"} for member in (first, second)]
+    await s.ask("SyncGroup", 5, **me, **typed, assignments=shares)
+    await s.take(waiting)
+    await s.ask("DescribeGroups", 5, groups=["seconds"], include_authorized_operations=True)
+    await s.ask("JoinGroup", 9, at="third", **joining("seconds", second))
+    await s.ask("LeaveGroup", 5, group_id="seconds", members=[{"member_id": second}])
+    await s.ask("Heartbeat", 4, **me)
+    await s.ask("Heartbeat", 4, **other)
+    await s.ask("JoinGroup", 9, **joining("seconds", first))
+    await s.ask("LeaveGroup", 5, group_id="seconds", members=[{"member_id": first}])
+    await s.ask("DeleteGroups", 2, groups_names=["seconds"])
+
+
+async def replaced_members(s: Side) -> None:
+    """A static member whose successor has its place: every request of the first, then of the second."""
+    group = {"group_id": "replaced"}
+    static = {"group_instance_id": "one"}
+    await serves(s, "replaced")
+    for version in (5, 9):
+        await s.ask("JoinGroup", version, **joining("replaced", **static, protocol_type="connect"))
+        await s.ask("JoinGroup", version, **joining("replaced", **static))
+        await s.ask("LeaveGroup", 5, **group, members=[{"member_id": "", **static}])
+        old = await s.ask("JoinGroup", version, **joining("replaced", **static))
+        typed = {"protocol_type": "consumer", "protocol_name": "range"}
+        first: dict[str, Any] = {**group, "member_id": old.member_id, "generation_id": old.generation_id}
+        shares = [{"member_id": old.member_id, "assignment": b"1"}]
+        await s.ask("SyncGroup", 5, **first, **static, **typed, assignments=shares)
+        new = await s.ask("JoinGroup", version, **joining("replaced", **static))
+        second: dict[str, Any] = {**group, "member_id": new.member_id, "generation_id": new.generation_id}
+        await s.ask("Heartbeat", 4, **first, **static)
+        await s.ask("JoinGroup", version, **joining("replaced", old.member_id, **static))
+        await s.ask("SyncGroup", 5, **first, **static, **typed, assignments=[])
+        ids = {**group, "member_id": old.member_id, "generation_id_or_member_epoch": old.generation_id}
+        await s.ask("OffsetCommit", 9, **ids, **static, topics=committed("committed", 0))
+        await s.ask("LeaveGroup", 5, **group, members=[{"member_id": old.member_id, **static}])
+        await s.ask("SyncGroup", 5, **second, **static, **typed, assignments=[])
+        await s.ask("Heartbeat", 4, **second, **static)
+        await s.ask("Heartbeat", 4, **second)
+        await s.ask("DescribeGroups", 5, groups=["replaced"])
+        leaving = [{"member_id": "", **static}, {"member_id": "", "group_instance_id": "two"}]
+        await s.ask("LeaveGroup", 5, **group, members=leaving)
+
+
+async def forgotten(s: Side) -> None:
+    """OffsetDelete: topics that are subscribed, that are not any more, and in a group that is no consumer group."""
+    group = {"group_id": "forgotten"}
+    here = [{"name": "committed", "partitions": [{"partition_index": 0}]}]
+    await serves(s, "forgotten")
+    await s.ask("OffsetDelete", **group, topics=here)
+    alone: dict[str, Any] = {**group, "member_id": "", "generation_id_or_member_epoch": -1}
+    await s.ask("OffsetCommit", 9, **alone, topics=committed("committed", 0, 1))
+    await s.ask("OffsetDelete", **group, topics=[*here, {**here[0], "name": "absent"}])
+    await s.ask("OffsetFetch", 7, **group, topics=[{"name": "committed", "partition_indexes": [0, 1, 7]}])
+    subscription = b"\0\0" + m.ConsumerProtocolSubscription(topics=["committed"]).encode(0)
+    protocols = [{"name": "range", "metadata": subscription}]
+    joined = await s.ask("JoinGroup", 3, **joining("forgotten", protocols=protocols))
+    me = {**group, "member_id": joined.member_id}
+    await s.ask("SyncGroup", 3, **me, generation_id=joined.generation_id, assignments=[])
+    ids: dict[str, Any] = {**me, "generation_id_or_member_epoch": joined.generation_id}
+    await s.ask("OffsetCommit", 9, **ids, topics=committed("committed", 0, 1))
+    await s.ask("OffsetDelete", **group, topics=here)
+    await s.ask("LeaveGroup", 5, **group, members=[{"member_id": joined.member_id}])
+    await s.ask("DescribeGroups", groups=["forgotten", "absent"])
+    await s.ask("ListGroups")
+    joined = await s.ask("JoinGroup", 3, **joining("forgotten", protocol_type="connect"))
+    await s.ask("OffsetDelete", **group, topics=here)
+    await s.ask("LeaveGroup", 5, **group, members=[{"member_id": joined.member_id}])
+    await s.ask("DeleteGroups", 2, groups_names=["forgotten", "absent"])
+
+
+GROUPS = (
+    coordinators,
+    members,
+    refusals,
+    crowds,
+    commits,
+    registers,
+    seconds,
+    replaced_members,
+    forgotten,
+    new_groups,
+)

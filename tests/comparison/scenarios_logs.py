@@ -394,10 +394,12 @@ async def offsets(s: Side) -> None:
         await s.ask("ListOffsets", replica_id=-1, topics=topics(timestamp, 0, 1))
         await s.ask("ListOffsets", "2+", replica_id=-1, isolation_level=1, topics=topics(timestamp, 0))
         await s.ask("ListOffsets", 0, replica_id=-1, topics=topics(timestamp, 0, max_num_offsets=5))
-    for number in (0, -1, 1):
-        await s.ask("ListOffsets", 0, replica_id=-1, topics=topics(-1, 0, max_num_offsets=number))
-    for epoch in (0, 1, -1, -5):
-        await s.ask("ListOffsets", "4+", replica_id=-1, topics=topics(-1, 0, current_leader_epoch=epoch))
+    for number in (0, -1, 1, 2, 10):
+        for timestamp in (-1, -2, -3, THEN_MS + 1, THEN_MS * 2):
+            await s.ask("ListOffsets", 0, replica_id=-1, topics=topics(timestamp, 0, max_num_offsets=number))
+    for epoch in (0, 1, 7, -1, -5):
+        for timestamp in (-1, -2, -3, -4, THEN_MS):
+            await s.ask("ListOffsets", "4+", replica_id=-1, topics=topics(timestamp, 0, current_leader_epoch=epoch))
     for replica in (-2, -3, 0, 7):
         await s.ask("ListOffsets", replica_id=replica, topics=topics(-1, 0))
         await s.ask("ListOffsets", replica_id=replica, topics=topics(THEN_MS, 0))
@@ -425,11 +427,12 @@ async def epochs(s: Side) -> None:
         wanted = [{"partition": n, "leader_epoch": epoch, **fields} for n in partitions]
         return [{"topic": name, "partitions": wanted}]
 
-    for epoch in (0, 1, -1, -2, 100):
+    for epoch in (0, 1, -1, -2, 100, 2**31 - 1):
         await s.ask("OffsetForLeaderEpoch", topics=topics(epoch, 0, 1))
         await s.ask("OffsetForLeaderEpoch", "3+", replica_id=-1, topics=topics(epoch, 0))
     for current in (0, 1, -1, -2):
-        await s.ask("OffsetForLeaderEpoch", "2+", topics=topics(0, 0, current_leader_epoch=current))
+        await s.ask("OffsetForLeaderEpoch", "2+", topics=topics(0, 0, 9, current_leader_epoch=current))
+        await s.ask("OffsetForLeaderEpoch", "2+", topics=topics(0, 0, name="absent", current_leader_epoch=current))
     for replica in (-2, 0, 5):
         await s.ask("OffsetForLeaderEpoch", "3+", replica_id=replica, topics=topics(0, 0))
     for wanted in (
@@ -498,6 +501,7 @@ async def producers(s: Side) -> None:
         [{"name": "producers", "partition_indexes": []}],
         [{"name": "producers", "partition_indexes": [0, 0]}],
         [{"name": "producers", "partition_indexes": [5, -1]}],
+        [{"name": "a b", "partition_indexes": [0]}],
         [{"name": "absent", "partition_indexes": [0]}],
         [{"name": "", "partition_indexes": [0]}],
         [{"name": "producers", "partition_indexes": [0]}, {"name": "producers", "partition_indexes": [1]}],
@@ -521,7 +525,10 @@ async def disks(s: Side) -> None:
         [one, one],
     ):
         await s.ask("DescribeLogDirs", topics=topics)
-    found = await s.quietly("DescribeLogDirs", 4, topics=[one])
+    for version in s.span("DescribeLogDirs", None):
+        found = await s.quietly("DescribeLogDirs", version, topics=None)
+        found.results[0].topics = [each for each in found.results[0].topics if each.name == "disks"]
+        s.note("DescribeLogDirs", version, "all topics", found)
     own = found.results[0].log_dir
     for path in (own, "/absent", "relative", ""):
         for topics in (

@@ -50,11 +50,32 @@ async def creations(s: Side) -> None:
         )
     await s.ask("CreateTopics", topics=[topic("both-{v}", 1, -1, assignments=assigned([0]))], **make_all)
     await s.ask("CreateTopics", topics=[topic("both-{v}", -1, 1, assignments=assigned([0]))], **make_all)
-    for name in ("", ".", "..", "a b", "a/b", "ü", "x" * 249, "x" * 250):
+    await s.ask("CreateTopics", topics=[topic("defaults-{v}", -1, -1)], **make_all)
+    backwards = [{"partition_index": n, "broker_ids": [0]} for n in (1, 0)]
+    large = [{"name": "segment.bytes", "value": "2097152"}]
+    await s.ask("CreateTopics", topics=[topic("back-{v}", -1, -1, assignments=backwards, configs=large)], **make_all)
+    for name in ("", ".", "..", "a b", "a/b", "ü", "x" * 249, "x" * 250, "__cluster_metadata"):
         await s.ask("CreateTopics", "0-7", topics=[topic(name)], **make_all)
         await s.ask("CreateTopics", 7, topics=[topic(name)], validate_only=True, **make_all)
     await s.ask("CreateTopics", 7, topics=[topic("colli.ding")], **make_all)
     await s.ask("CreateTopics", topics=[topic("colli_ding")], **make_all)
+    strange = [{"name": "no.such", "value": "1"}]
+    for several_faults in (
+        topic("colli.ding", 0, 9),
+        topic("colli_ding", 0),
+        topic("..", 0),
+        topic("faulty", 0, 2, configs=strange),
+        topic("faulty", 1, 9, configs=strange),
+    ):
+        await s.ask("CreateTopics", topics=[several_faults], **make_all)
+    pair = [topic("colli.sion"), topic("colli_sion")]
+    answer = await s.quietly("CreateTopics", 7, topics=pair, **make_all)
+    # Which of two names that collide comes first depends on Kafka's hash table.
+    s.note("CreateTopics", 7, "two names that collide", sorted(each.error_code for each in answer.topics))
+    await s.quietly("DeleteTopics", 5, topic_names=["colli.sion", "colli_sion"], timeout_ms=20_000)
+    await _gone(s, "colli.sion")
+    await _gone(s, "colli_sion")
+    await s.ask("CreateTopics", topics=[topic("colli_ding"), topic("beside-{v}"), topic("wide-{v}", 1, 3)], **make_all)
     await s.ask("CreateTopics", topics=[topic("twin-{v}"), topic("twin-{v}")], **make_all)
     await s.ask("CreateTopics", topics=[topic("twin-{v}"), topic("twin-{v}", 2), topic("single-{v}")], **make_all)
     await s.ask("CreateTopics", topics=[topic("good-{v}"), topic("bad {v}"), topic("made-{v}")], **make_all)
@@ -64,6 +85,8 @@ async def creations(s: Side) -> None:
         [("retention.ms", "soon")],
         [("retention.ms", "-5")],
         [("no.such", "1")],
+        [("no.such", None)],
+        [("cleanup.policy", "")],
         [("", "1")],
         [("retention.ms", "1"), ("retention.ms", "2")],
         [("cleanup.policy", "compact,delete"), ("min.insync.replicas", "5")],
@@ -114,6 +137,17 @@ async def deletions(s: Side) -> None:
     await s.until(
         lambda answer: answer.responses[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID, "DeleteTopics", 6, **by_id
     )
+    await s.ask("DeleteTopics", "1-5", topic_names=["__cluster_metadata"], **late)
+    await make(s, "doomed-by-name")
+    await s.ask("DeleteTopics", 5, topic_names=["doomed-by-name", "absent", "absent", "", "a b"], **late)
+    ids = [{"name": None, "topic_id": await make(s, f"doomed-by-id-{n}")} for n in range(2)]
+    unknown, none = {"name": None, "topic_id": STRANGE_ID}, {"name": None, "topic_id": NO_ID}
+    for wanted in ([ids[0], unknown], [ids[1], ids[1]], [none, none]):
+        await s.ask("DeleteTopics", 6, topics=wanted, **late)
+    for n, with_id in enumerate((True, False)):
+        doomed: dict[str, Any] = {"topic_id": await make(s, f"doomed-thrice-{n}")} if with_id else {}
+        name = {"name": f"doomed-thrice-{n}"}
+        await s.ask("DeleteTopics", 6, topics=[{**name, **doomed}, name], **late)
     other = await make(s, "doomed-twice")
     for topics in (
         [],
@@ -154,6 +188,15 @@ async def growth(s: Side) -> None:
         [to(9, assignments=on([1]))],
         [to(2, "growing", on([0], [0]))],
         [to(1, "growing", on([0]))],
+        [to(3, "growing", on([7], [8]))],
+        [to(3, "growing", on([0], [0, 0]))],
+        [to(3, "growing", on([0], [0, 1]))],
+        [to(2, "growing", on([-1]))],
+        [to(3, "growing", on([0]))],
+        [to(2, "a b")],
+        [to(2, "absent", on([0]))],
+        [to(1), to(2, "absent"), to(2, "absent")],
+        [to(1, assignments=[])],
         [to(9, "absent"), to(1)],
     ):
         for validate in (False, True):
@@ -194,6 +237,7 @@ async def metadata(s: Side) -> None:
     await s.ask("Metadata", "4+", topics=[{"name": "absent"}, *named], allow_auto_topic_creation=False)
     for name in ("", "a b", "x" * 250, "."):
         await s.ask("Metadata", topics=[{"name": name}])
+    await s.ask("Metadata", topics=[{"name": ""}, {"name": "a b"}, {"name": ".."}])
     await s.ask("Metadata", "8-10", topics=named, include_cluster_authorized_operations=True)
     await s.ask("Metadata", "8-10", topics=[], include_cluster_authorized_operations=True)
     await s.ask("Metadata", "8+", topics=named, include_topic_authorized_operations=True)
@@ -216,6 +260,7 @@ async def metadata(s: Side) -> None:
     await s.ask("DescribeCluster", include_cluster_authorized_operations=True)
     for kind in (0, 2, 3, -1):
         await s.ask("DescribeCluster", "1+", endpoint_type=kind)
+        await s.ask("DescribeCluster", "1+", endpoint_type=kind, include_cluster_authorized_operations=True)
 
 
 async def appearance(s: Side) -> None:
@@ -261,6 +306,7 @@ async def elections(s: Side) -> None:
         [move([1])],
         [move([0, 1])],
         [move([-1])],
+        [move([0, -1])],
         [move([0], 7)],
         [move([0], -1)],
         [move([0], name="absent")],
@@ -268,6 +314,7 @@ async def elections(s: Side) -> None:
         [move([0], name="")],
         [{"name": "elected", "partitions": []}],
         [move([0]), move([0])],
+        [move([1], 1), move([3]), move(None, name="absent")],
         [move([0]), move([1], 1)],
     ):
         await s.ask("AlterPartitionReassignments", 0, topics=topics, timeout_ms=10_000)

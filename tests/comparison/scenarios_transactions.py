@@ -6,6 +6,7 @@ from typing import Any
 
 from odradek.protocol.errors import ErrorCode
 from tests.comparison.data import batch_of
+from tests.comparison.scenarios_configs import BROKER, DELETE, SET, changed, described
 from tests.comparison.scenarios_groups import NOT_YET, serves
 from tests.comparison.scenarios_logs import make, read, write
 from tests.comparison.side import Side
@@ -45,7 +46,8 @@ async def producers_made(s: Side) -> None:
     await s.ask("InitProducerId", transactional_id=None, transaction_timeout_ms=-1)
     for timeout in (0, -1, 900_000, 900_001):
         await s.ask("InitProducerId", transactional_id="limits", transaction_timeout_ms=timeout)
-    await s.ask("InitProducerId", transactional_id="", transaction_timeout_ms=60_000)
+    for name in ("", "x" * 32_000):
+        await s.ask("InitProducerId", transactional_id=name, transaction_timeout_ms=60_000)
     await s.ask("InitProducerId", transactional_id="tx-{v}", transaction_timeout_ms=60_000)
     for version in s.span("InitProducerId", "3+"):
         me = await begun(s, f"tx-{version}")
@@ -96,12 +98,7 @@ async def transactions(s: Side) -> None:
             await s.ask("OffsetFetch", 7, group_id="readers", topics=None, require_stable=True)
             await s.ask("EndTxn", version, **me, committed=committed)
             done = "CompleteCommit" if committed else "CompleteAbort"
-            await s.until(
-                lambda answer, done=done: answer.transaction_states[0].transaction_state == done,
-                "DescribeTransactions",
-                0,
-                transactional_ids=[name],
-            )
+            await ended(s, name, done)
             await s.ask("EndTxn", version, **me, committed=committed)
             await s.ask("EndTxn", version, **me, committed=not committed)
             await s.ask("OffsetFetch", 7, group_id="readers", topics=None)
@@ -109,6 +106,96 @@ async def transactions(s: Side) -> None:
     await read(s, "deeds", "4-12", isolation_level=1)
     await read(s, "deeds", 12, isolation_level=0)
     await s.ask("DescribeProducers", topics=[{"name": "deeds", "partition_indexes": [0, 1]}])
+
+
+async def ended(s: Side, name: str, state: str) -> None:
+    """Wait until all partitions of a transaction have its markers, and the transaction this state."""
+    await s.until(
+        lambda answer: answer.transaction_states[0].transaction_state == state,
+        "DescribeTransactions",
+        0,
+        transactional_ids=[name],
+    )
+
+
+async def steps(s: Side) -> None:
+    """The requests of a producer before, in and after a transaction, and those of the epoch before its own."""
+    await make(s, "steps", 2)
+    await serves(s, "steppers")
+    await begun(s, "steps")
+    me: dict[str, Any] = {"transactional_id": "steps", **await begun(s, "steps")}
+    over = {**me, "producer_epoch": me["producer_epoch"] - 1}
+    other = {**me, "producer_id": me["producer_id"] + 100_000}
+    one = [{"name": "steps", "partitions": [0]}]
+    both = [{"name": "steps", "partitions": [0, 1]}]
+    await s.ask("EndTxn", **me, committed=True)
+    for them in (over, other):
+        await s.ask("EndTxn", **them, committed=False)
+        await s.ask("AddPartitionsToTxn", "0-3", **first({**them, "topics": one}))
+        await s.ask("AddOffsetsToTxn", **them, group_id="steppers")
+
+    async def verify() -> None:
+        for them in (me, over, other):
+            await s.ask("AddPartitionsToTxn", "4+", transactions=[{**them, "topics": both, "verify_only": True}])
+        await s.ask("DescribeTransactions", transactional_ids=["steps", "absent", ""])
+
+    await verify()
+    for _ in range(2):
+        await s.ask("AddPartitionsToTxn", "0-3", **first({**me, "topics": one}))
+    await verify()
+    for topics in ([*both, {"name": "absent", "partitions": [0]}], both):
+        await s.ask("AddPartitionsToTxn", "4+", transactions=[{**me, "topics": topics, "verify_only": False}])
+    await verify()
+    await s.ask("AddOffsetsToTxn", **me, group_id="steppers")
+    # The other way round Kafka drops the pending offsets: it finds them by producer id, also for the past epoch.
+    for them, metadata in ((over, ""), (me, "m" * 5000), (me, "")):
+        offset = {"partition_index": 0, "committed_offset": 7, "committed_metadata": metadata}
+        offsets = [{"name": "steps", "partitions": [offset]}]
+        await s.ask("TxnOffsetCommit", **them, group_id="steppers", topics=offsets)
+    await s.ask("ListTransactions", producer_id_filters=[me["producer_id"]])
+    await s.ask("ListTransactions", state_filters=["Ongoing", "Sleeping"])
+    await s.ask("ListTransactions", "1+", duration_filter=3_600_000)
+    await s.ask("EndTxn", 3, **me, committed=True)
+    await ended(s, "steps", "CompleteCommit")
+    for committed in (True, False):
+        await s.ask("EndTxn", **me, committed=committed)
+    await s.ask("AddPartitionsToTxn", 3, **first({**me, "topics": one}))
+    successor: dict[str, Any] = {"transactional_id": "steps", **await begun(s, "steps")}
+    await s.ask("AddPartitionsToTxn", "0-3", **first({**me, "topics": one}))
+    await s.ask("EndTxn", **me, committed=True)
+    await s.ask("EndTxn", **successor, committed=True)
+    await s.ask("DescribeTransactions", transactional_ids=["steps"])
+    await s.ask("ListTransactions", state_filters=["CompleteAbort", "Empty"])
+
+
+async def verified(s: Side) -> None:
+    """Batches that the leader of their partition verifies (KIP-890), in every version of Produce."""
+    await make(s, "verified")
+    name = "verified"
+    me: dict[str, Any] = await begun(s, name)
+
+    async def send(sequence: int, versions: str | int, **ids: Any) -> None:
+        records = batch_of(b"a", base_sequence=sequence, transactional=True, **{**me, **ids})
+        await write(s, name, records, versions, transactional_id=name, label=f"sequence {sequence}")
+
+    async def end() -> None:
+        await s.ask("EndTxn", 3, transactional_id=name, **me, committed=True)
+
+    await send(0, "3+")
+    topics = [{"name": name, "partitions": [0]}]
+    await s.ask("AddPartitionsToTxn", 3, **first({"transactional_id": name, **me, "topics": topics}))
+    await send(0, "3+")
+    await send(3, "3+")
+    await send(1, 3)
+    await end()
+    await ended(s, name, "CompleteCommit")
+    await send(2, "3+")
+    await send(0, "3+", producer_id=me["producer_id"] + 100_000)
+    await begun(s, name)
+    await send(2, "3+")
+    await end()
+    await s.ask("DescribeProducers", topics=[{"name": name, "partition_indexes": [0]}])
+    await read(s, name, 12, isolation_level=1)
 
 
 def _latest(topic: str) -> list[dict[str, Any]]:
@@ -232,4 +319,64 @@ async def markers(s: Side) -> None:
         await s.ask("ListTransactions", "1+", duration_filter=duration)
 
 
-TRANSACTIONS = (producers_made, transactions, strangers, markers)
+async def unverified(s: Side) -> None:
+    """Batches and markers that are late, repeated, foreign or out of order, where leaders do not ask coordinators."""
+    await make(s, "unverified", 2)
+    setting = "transaction.partition.verification.enable"
+    off, on = ([changed(BROKER, "", [(setting, *change)])] for change in ((SET, "false"), (DELETE, None)))
+    await s.ask("IncrementalAlterConfigs", 1, resources=off)
+    # Kafka applies the change some time after its response.
+    first = batch_of(b"a", producer_id=9_000_000, producer_epoch=0, base_sequence=0, transactional=True)
+    probe: dict[str, Any] = {"acks": -1, "timeout_ms": 5_000, "transactional_id": "unverified"}
+    probe["topic_data"] = [{"name": "unverified", "partition_data": [{"index": 1, "records": first}]}]
+    await s.wait(lambda answer: not answer.responses[0].partition_responses[0].error_code, "Produce", 11, **probe)
+    await _marked_and_sent(s)
+    await s.ask("IncrementalAlterConfigs", 1, resources=on)
+    await s.wait(
+        lambda answer: answer.results[0].configs[0].value == "true",
+        "DescribeConfigs",
+        4,
+        resources=described(BROKER, "0", setting),
+    )
+
+
+async def _marked_and_sent(s: Side) -> None:
+    async def mark(
+        producer_id: int, epoch: int, *partitions: tuple[str, int], commit: bool = True, coordinator: int = 5
+    ) -> None:
+        topics = [{"name": name, "partition_indexes": [n]} for name, n in partitions or (("unverified", 0),)]
+        ids = {"producer_id": producer_id, "producer_epoch": epoch, "coordinator_epoch": coordinator}
+        await s.ask("WriteTxnMarkers", 1, markers=[{**ids, "transaction_result": commit, "topics": topics}])
+
+    async def send(producer_id: int, epoch: int, sequence: int, *, transactional: bool = True) -> None:
+        ids: dict[str, Any] = {"producer_id": producer_id, "producer_epoch": epoch, "base_sequence": sequence}
+        records = batch_of(b"a", **ids, transactional=transactional)
+        await write(s, "unverified", records, 11, transactional_id="unverified", label=f"{ids} {transactional}")
+
+    mine, other = 7_000_000, 8_000_000
+    await mark(mine, 3)
+    await mark(mine, 2)
+    await mark(mine, 3, coordinator=4)
+    await mark(mine, 3)
+    await mark(mine, 3, ("unverified", 9), ("absent", 0))
+    await send(mine, 2, 0)
+    await send(mine, 3, 4)
+    await send(mine, 3, 0)
+    await send(mine, 3, 0)
+    await send(mine, 3, 2)
+    await send(mine, 3, 1, transactional=False)
+    await send(mine, 4, 1)
+    await send(mine, 4, 0)
+    await mark(mine, 3)
+    await mark(mine, 5, commit=False, coordinator=6)
+    await send(mine, 4, 1)
+    await send(mine, 5, 1)
+    await send(mine, 5, 0, transactional=False)
+    await send(other, 0, 9)
+    await mark(other, 0)
+    await s.ask("DescribeProducers", topics=[{"name": "unverified", "partition_indexes": [0, 9]}])
+    for level in (0, 1):
+        await read(s, "unverified", 12, isolation_level=level)
+
+
+TRANSACTIONS = (producers_made, transactions, steps, verified, strangers, markers, unverified)

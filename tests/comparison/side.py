@@ -43,14 +43,17 @@ class Pending(NamedTuple):
 class Line:
     """One connection; it is opened anew when the broker has closed it."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, source: str = "127.0.0.1") -> None:
         self._port = port
+        self._source = source
         self._reader: asyncio.StreamReader | None = None
         self._writer: asyncio.StreamWriter | None = None
 
     async def send(self, data: bytes) -> None:
         if self._writer is None:
-            self._reader, self._writer = await asyncio.open_connection("127.0.0.1", self._port, limit=1 << 27)
+            self._reader, self._writer = await asyncio.open_connection(
+                "127.0.0.1", self._port, limit=1 << 27, local_addr=(self._source, 0)
+            )
         self._writer.write(data)
 
     async def receive(self, deadline_s: float = DEADLINE_S) -> bytes | str:
@@ -74,11 +77,15 @@ class Line:
 
 
 class Side:
-    """A broker that runs a scenario. `versions` are those of Apache Kafka 3.9.2's ApiVersions response, by key."""
+    """A broker that runs a scenario. `versions` are those of Apache Kafka 3.9.2's ApiVersions response, by key.
 
-    def __init__(self, who: str, port: int, versions: dict[int, tuple[int, int]]) -> None:
+    `source` is the loopback address of the client, for ACLs of hosts.
+    """
+
+    def __init__(self, who: str, port: int, versions: dict[int, tuple[int, int]], source: str = "127.0.0.1") -> None:
         self.who = who
         self.port = port
+        self._source = source
         self.steps: list[Step] = []
         self.asked: set[tuple[int, int]] = set()
         self.versions = versions
@@ -162,7 +169,7 @@ class Side:
 
     async def exchange(self, key: int, version: int, body: bytes, head: bytes | None = None) -> bytes | str:
         """Send a body under a header over a connection of its own; the frame that comes, CLOSED or SILENT."""
-        line = Line(self.port)
+        line = Line(self.port, self._source)
         await line.send(frame(self._head(key, version) if head is None else head, body))
         data = await line.receive()
         line.close()
@@ -174,7 +181,7 @@ class Side:
 
     async def raw_frame(self, notified: str, data: bytes) -> None:
         """Send bytes that may be no frame at all, or an ApiVersions request, and record the response."""
-        line = Line(self.port)
+        line = Line(self.port, self._source)
         await line.send(data)
         answer = await line.receive()
         line.close()
@@ -203,7 +210,7 @@ class Side:
         return self.port
 
     def _line(self, at: str) -> Line:
-        return self._lines.setdefault(at, Line(self.port_of(at)))
+        return self._lines.setdefault(at, Line(self.port_of(at), self._source))
 
     def _head(self, key: int, version: int) -> bytes:
         self._correlation_id += 1

@@ -85,7 +85,7 @@ public class Copier {
         settings.put("bootstrap.servers", bootstrap);
         settings.put("transactional.id", group + "-copier");
         settings.put("transaction.timeout.ms", "20000");
-        settings.put("max.block.ms", "30000");
+        settings.put("max.block.ms", System.getProperty("max.block.ms", "30000"));
         settings.put("reconnect.backoff.max.ms", "200");
         settings.put("key.serializer", StringSerializer.class.getName());
         settings.put("value.serializer", StringSerializer.class.getName());

@@ -29,16 +29,19 @@ LIBRARIES: Final = ("confluent", "confluent-consumer", "aiokafka", "kafka-python
 Victim = Literal["copier", "broker"]
 
 
-def copier_command(kind: str, bootstrap: str, group: str, source: str, target: str) -> list[str]:
+def copier_command(
+    kind: str, bootstrap: str, group: str, source: str, target: str, *, max_block_ms: int = 30_000
+) -> list[str]:
     """The command of a copier: a library's name, or a release of Java's client and after a slash the group's
-    protocol.
+    protocol. Only Java's clients have `max_block_ms`.
     """
     where = [bootstrap, group, source, target]
     if kind in LIBRARIES:
         return [sys.executable, str(Path(copier.__file__)), kind, *where]
     release, _, protocol = kind.partition("/")
     program = str(Path(__file__).with_name("Copier.java"))
-    return java_command(release, program, [*where, protocol or "classic"], [*QUICK_START, *QUIET])
+    options = [*QUICK_START, *QUIET, f"-Dmax.block.ms={max_block_ms}"]
+    return java_command(release, program, [*where, protocol or "classic"], options)
 
 
 class Copying:
@@ -103,6 +106,7 @@ class Copying:
 
     def _replace(self) -> None:
         printed = [*self._process.stdout.wait_for_end(10)[-1:], *self._process.stderr.lines()[-3:]]
+        self._process.kill()  # it has closed its output, and may not have ended yet
         self.endings.append(" | ".join(printed))
         assert len(self.endings) < MOST_LIVES, "\n".join(self.endings)
         self._process = BackgroundProcess(self._command)

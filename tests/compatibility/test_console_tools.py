@@ -1,4 +1,4 @@
-"""The console producers and consumers of three releases, each with each: 30,000 lines, none lost, order kept."""
+"""The console producers and consumers of three releases, each with each: 10,000 lines, none lost, order kept."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.jvm.tools import VERSIONS, run_tool
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow]
 
-LINES = range(30_000)
+LINES = range(10_000)
 PARTITIONS = 3
 
 

@@ -36,6 +36,8 @@ PARTITIONS: Final = 3
 ROUNDS: Final = max(1, int(os.environ.get("ODRADEK_SOAK_ROUNDS", "1")))
 VICTIMS: Final[list[Victim]] = ["copier", "copier", "copier", "broker", "broker"] * ROUNDS
 RECORDS: Final = 10_000 * ROUNDS
+FENCED_MS: Final = 10_000
+"""The longest wait of a copier that is to be fenced."""
 LONGEST: Final = 40
 """Steps between two kills; a transaction of at most 100 records has four."""
 
@@ -94,15 +96,17 @@ def test_a_second_copier_fences_the_first(broker: Broker, topic: str, group: str
     create_topic(broker, source)
     create_topic(broker, target)
     command = copier_command(kind, broker.bootstrap, group, source, target)
-    with BackgroundProcess(command) as first:
+    with BackgroundProcess(
+        copier_command(kind, broker.bootstrap, group, source, target, max_block_ms=FENCED_MS)
+    ) as first:
         written = write_lines(broker, source, 1, 1000)
         first.stdout.wait_for("committed", STEP_TIMEOUT_S)
         with BackgroundProcess(command) as second:
             second.stdout.wait_for("ready", STEP_TIMEOUT_S)
             written[0] += write_lines(broker, source, 1, 1000)[0]
             (found,) = read_committed(broker, target, 1, len(written[0]))
-            # Java's client that is fenced while AddOffsetsToTxn waits for its turn lets it wait for max.block.ms, 30 s:
-            # its sender does nothing more, and never completes the request (with Apache Kafka, too).
+            # Java's client that is fenced while AddOffsetsToTxn waits for its turn lets it wait for max.block.ms: its
+            # sender does nothing more, and never completes the request (with Apache Kafka, too).
             first.stdout.wait_for("fatal", STEP_TIMEOUT_S)
             assert second.running
     assert found == [COPY + line for line in written[0]]

@@ -2,12 +2,15 @@
 
     python -m tests compose-check             everything, a few minutes once the images are built
     python -m tests compose-check --no-pipeline
+    python -m tests compose-check --only-secure
 
 Without an engine it prints why, and ends with status 0. It builds the images, starts ZooKeeper and three brokers,
 drives them with the console tools of this machine, kills a leader and cuts another off its network under a load with
 acks=all, stops everything and starts it over the same volumes, and runs the profile `pipeline` on a network that
-reaches the brokers and nothing else. It prints each result. The first check that fails ends it with status 1; the
-containers, networks and volumes are removed in any case. It needs the ports 9092 to 9094 of this machine.
+reaches the brokers and nothing else. Then it starts the profile `secure`, in which alice, the administrator and clients
+without a valid login connect from the host. It prints each result. The first check that fails ends it with status 1;
+the containers, networks and volumes are removed in any case. It needs the ports 9092 to 9094 and 9192 to 9194 of this
+machine.
 """
 
 from __future__ import annotations
@@ -27,7 +30,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from odradek import cluster_status
 from odradek.spark_jobs.pipeline import made_up_lines
-from tests.compose_check import verdict
+from tests.compose_check import secure, verdict
 from tests.compose_check.engine import (
     BUILD_TIMEOUT_S,
     PROJECT,
@@ -151,6 +154,24 @@ class Campaign:
         took = time.monotonic() - begun
         self.say(f"pipeline: without a network, {len(parquet)} Parquet files, a picture, exact counts in {took:.0f} s")
 
+    def secure(self) -> None:
+        """The profile: logins and ACLs, no password in a log or a process title, and all that again after `down`."""
+        self.compose.run("--profile", "*", "down", "--volumes")
+        begun = time.monotonic()
+        self.compose.run("up", "--build", "--detach", "--wait", *secure.BROKERS, timeout_s=BUILD_TIMEOUT_S)
+        self.say(f"secure: healthy by checks over TLS after {time.monotonic() - begun:.1f} s")
+        ca = self._folder / "ca.pem"
+        ca.write_text(self._in_secure_broker("cat /etc/odradek/ca.pem"))
+        count = secure.require_secure(secure.BOOTSTRAP, ca)
+        self.say(f"secure: alice wrote and read {count} records; wrong passwords and clients without TLS are refused")
+        self._require_secure_without_secrets()
+        self.compose.run("--profile", "secure", "down", timeout_s=TIMEOUT_S)
+        self.compose.run("up", "--detach", "--wait", *secure.BROKERS, timeout_s=TIMEOUT_S)
+        again = secure.write(secure.login(secure.BOOTSTRAP, ca, *secure.ALICE), 1)
+        require(again == [None], f"after down and up, alice's record has the results {again}")
+        self._require_secure_without_secrets()
+        self.say("secure: down and up keep users, ACLs and the authority; no log or process title has a password")
+
     # ---- faults
 
     def _kill(self, partition: int, workload: Workload) -> None:
@@ -183,6 +204,19 @@ class Campaign:
         begun = time.monotonic()
         self._await_in_sync()
         self.say(f"{BROKERS[broker]} is in sync again after {time.monotonic() - begun:.1f} s")
+
+    # ---- the profile `secure`
+
+    def _in_secure_broker(self, script: str) -> str:
+        return self.compose.run("exec", "--no-TTY", secure.BROKERS[0], "sh", "-c", script)
+
+    def _require_secure_without_secrets(self) -> None:
+        files = self._in_secure_broker("cat /etc/odradek/broker.properties /etc/odradek/zookeeper-jaas.conf")
+        texts = {f"log of {name}": "\n".join(self.compose.logs(name)) for name in secure.SERVICES}
+        for name in (*secure.BROKERS, "secure-zookeeper"):
+            titles = self.compose.run("exec", "--no-TTY", name, "sh", "-c", "cat /proc/[0-9]*/cmdline")
+            texts[f"process titles of {name}"] = titles
+        secure.require_no_secret(secure.passwords_in(files), texts)
 
     # ---- the cluster, from the host
 
@@ -244,31 +278,36 @@ def sealed(folder: Path, report: Path) -> Path:
 
 
 def taken_ports() -> list[int]:
-    """Those of PORTS that are already in use."""
+    """The published ports that are already in use."""
     taken = []
-    for port in PORTS:
+    for port in (*PORTS, *secure.PORTS):
         with socket.socket() as sock:
             if sock.connect_ex(("127.0.0.1", port)) == 0:
                 taken.append(port)
     return taken
 
 
-def check(*, pipeline: bool) -> None:
-    """All steps. Raises CheckError, EngineError, ToolError, FetchError, TimeoutError or AssertionError."""
+def check(*, pipeline: bool, only_secure: bool = False) -> None:
+    """All steps, or those of the profile `secure`.
+
+    Raises CheckError, EngineError, ToolError, FetchError, TimeoutError or AssertionError.
+    """
     with tempfile.TemporaryDirectory(prefix="odradek-compose-check-", ignore_cleanup_errors=True) as scratch:
         folder, report = Path(scratch), Path(scratch) / "report"
         report.mkdir()
         campaign = Campaign(folder)
-        campaign.compose.run("down", "--volumes", "--remove-orphans")
+        campaign.compose.run("--profile", "*", "down", "--volumes", "--remove-orphans")
         if taken := taken_ports():
             raise CheckError(f"something listens at the ports {taken}, which docker-compose.yml publishes: stop it")
         try:
-            campaign.up()
-            campaign.console_tools()
-            campaign.faults()
-            campaign.down_and_up(sealed(folder, report))
-            if pipeline:
+            if not only_secure:
+                campaign.up()
+                campaign.console_tools()
+                campaign.faults()
+                campaign.down_and_up(sealed(folder, report))
+            if pipeline and not only_secure:
                 campaign.pipeline(report)
+            campaign.secure()
             campaign.say("everything matches docker-compose.yml")
         finally:
             campaign.compose.run("--profile", "*", "down", "--volumes", "--remove-orphans")
@@ -278,12 +317,13 @@ def main(arguments: Sequence[str]) -> int:
     """Runs the check, or prints why it cannot; the exit status."""
     parser = argparse.ArgumentParser(prog="python -m tests compose-check", description=__doc__.partition("\n")[0])
     parser.add_argument("--no-pipeline", action="store_true", help="leave out the profile, whose image is large")
+    parser.add_argument("--only-secure", action="store_true", help="the profile `secure`, and nothing else")
     options = parser.parse_args(arguments)
     if reason := reason_for_no_engine():
         print(f"compose-check skipped: {reason}")
         return 0
     try:
-        check(pipeline=not options.no_pipeline)
+        check(pipeline=not options.no_pipeline, only_secure=options.only_secure)
     except (CheckError, EngineError, ToolError, FetchError, TimeoutError, AssertionError) as error:
         print(f"compose-check failed: {error}", file=sys.stderr)
         return 1

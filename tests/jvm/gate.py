@@ -71,7 +71,7 @@ class Gate:
                 await self._join(reader, writer)
         finally:
             self._passing.discard(task)
-            writer.transport.abort()
+            await _abort(writer)
 
     async def _join(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Until either side ends."""
@@ -83,7 +83,14 @@ class Gate:
             for way in ways:
                 way.cancel()
             await asyncio.gather(*ways, return_exceptions=True)
-            to_behind.transport.abort()
+            await _abort(to_behind)
+
+
+async def _abort(writer: asyncio.StreamWriter) -> None:
+    """Drop the connection, and return once its socket is closed: the loop may end at once after that."""
+    writer.transport.abort()
+    with contextlib.suppress(OSError):
+        await writer.wait_closed()
 
 
 async def _pour(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:

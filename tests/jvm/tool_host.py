@@ -45,7 +45,8 @@ class Host:
         )
         watchdog().watch(self._process.pid)
         self._answers: queue.Queue[bytes] = queue.Queue()
-        threading.Thread(target=self._collect, daemon=True).start()
+        self._collector = threading.Thread(target=self._collect, daemon=True)
+        self._collector.start()
 
     @property
     def usable(self) -> bool:
@@ -88,14 +89,18 @@ class Host:
 
     def _collect(self) -> None:
         assert self._process.stdout is not None
-        for line in self._process.stdout:
-            self._answers.put(line)
+        with self._process.stdout as answers:
+            for line in answers:
+                self._answers.put(line)
         self._answers.put(b"")  # the tool has ended the JVM
 
     def end(self) -> None:
         """End the JVM."""
+        assert self._process.stdin is not None
         self._process.kill()
         self._process.wait()
+        self._process.stdin.close()
+        self._collector.join()
         watchdog().forget(self._process.pid)
 
 

@@ -187,3 +187,6 @@ MUTANTS: dict[str, Plant] = {
     "KIP-380": kip_380,
     "KAFKA-6082": kafka_6082,
 }
+
+NEED_MOVES = frozenset({"KIP-279"})
+"""Found where leaders change often: two brokers lead one after the other, and neither has the records of the other."""

@@ -92,7 +92,8 @@ class _Maker:
         for field in self._shape.tagged(struct):
             if field.name not in self._without and (self._nulls != "some" or self._rng.randint(0, 1)):
                 made[field.attribute] = self._value(struct, field)
-        if self._shape.flexible and self._unknown_tags and self._rng.randint(0, 3) == 0:
+        skipped = self._message.name.endswith("Request")  # on decoding, so it would not be equal
+        if self._shape.flexible and self._unknown_tags and not skipped and self._rng.randint(0, 3) == 0:
             made["unknown_tagged_fields"] = [(200, b""), (70000, self._rng.randbytes(self._rng.randint(0, 200)))]
         return made
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import linecache
 import random
 import traceback
+import tracemalloc
 from typing import Any
 
 import pytest
 
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ProtocolError
+from odradek.protocol.primitives import uvarint
 from tests.protocol.samples import every_version, sample
 
 T, P = m.ProduceRequest.TopicProduceData, m.ProduceRequest.PartitionProduceData
@@ -216,14 +218,35 @@ def test_a_tag_that_holds_its_default_is_not_written() -> None:
         assert m.FetchResponse(responses=[topic]).encode(12) == m.FetchResponse(responses=[plain]).encode(12)
 
 
-def test_unknown_tags_round_trip() -> None:
+def test_unknown_tags_of_responses_round_trip() -> None:
+    response = m.HeartbeatResponse(unknown_tagged_fields=[(5, b"five"), (300, b"")])
+    data = response.encode(4)
+    assert data.hex() == "00000000" "0000" "02" "05" "04" + b"five".hex() + "ac02" "00"  # fmt: skip
+    assert m.HeartbeatResponse.decode(data, 4) == response
+
+
+def test_unknown_tags_of_requests_are_skipped() -> None:
     request = m.ApiVersionsRequest(unknown_tagged_fields=[(5, b"five"), (300, b"")])
-    data = request.encode(3)
-    assert data.hex() == "01" "01" "02" "05" "04" + b"five".hex() + "ac02" "00"  # fmt: skip
-    assert m.ApiVersionsRequest.decode(data, 3).unknown_tagged_fields == [(5, b"five"), (300, b"")]
+    assert m.ApiVersionsRequest.decode(request.encode(3), 3) == m.ApiVersionsRequest()
     # Known and unknown tags are written in the order of their numbers.
     mixed = m.FetchRequest(cluster_id="c", unknown_tagged_fields=[(7, b"x")])
-    assert m.FetchRequest.decode(mixed.encode(12), 12) == mixed
+    assert m.FetchRequest.decode(mixed.encode(12), 12) == m.FetchRequest(cluster_id="c")
+
+
+@pytest.mark.memory
+def test_unknown_tags_of_a_request_take_no_memory() -> None:
+    """CVE-2026-111115: 400 KB of empty tagged fields became 12.8 MB of objects before a client had authenticated."""
+    count = 200_000
+    data = m.ApiVersionsRequest().encode(3)[:-1] + uvarint(count) + bytes((5, 0)) * count
+    m.ApiVersionsRequest.decode(m.ApiVersionsRequest().encode(3), 3)  # compiles the decoder
+    tracemalloc.start()
+    try:
+        request = m.ApiVersionsRequest.decode(data, 3)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert request == m.ApiVersionsRequest()
+    assert peak < 64 * 1024
 
 
 def test_compiled_code_can_be_read_in_a_debugger() -> None:

@@ -101,6 +101,7 @@ def test_drawn_bytes_are_read_or_refused(case: tuple[str, int], data: bytes) -> 
 
 
 @pytest.mark.slow
+@pytest.mark.memory
 def test_no_length_allocates_more_than_the_bytes_hold() -> None:
     """Each place of each message in turn holds a huge length; allocations stay in proportion.
 

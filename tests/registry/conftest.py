@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
 from random import Random
 from typing import Protocol
@@ -21,6 +21,9 @@ from tests.registry.zookeeper_server import ZooKeeperServer
 from tests.simulation.loop import Owner
 from tests.simulation.network import Network
 from tests.simulation.registry import SimulatedEnsemble
+
+USERS = {"kafka": "broker-secret", "alice": "other-secret"}
+"""The users of a server that serves no strangers, with their passwords."""
 
 
 class Ensemble(Protocol):
@@ -92,10 +95,10 @@ def embedded_ensemble() -> EmbeddedEnsemble:
 
 
 @contextlib.asynccontextmanager
-async def serving() -> AsyncIterator[str]:
-    """An embedded registry behind Odradek's server, within the block; yields host:port."""
+async def serving(users: Mapping[str, str] | None = None) -> AsyncIterator[str]:
+    """An embedded registry behind Odradek's server, for these users, within the block; yields host:port."""
     ensemble = embedded_ensemble()
-    server = RegistryServer(ensemble, tick_ms=500)
+    server = RegistryServer(ensemble, tick_ms=500, users=users)
     yield f"127.0.0.1:{await server.start('127.0.0.1', 0)}"
     await server.close()
     await ensemble.close()

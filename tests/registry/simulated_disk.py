@@ -84,7 +84,7 @@ class SimulatedDisk:
         prefix = path + "/"
         return [Entry(name.removeprefix(prefix)) for name in self.files if name.startswith(prefix)]
 
-    def make_directory(self, path: str) -> None:
+    def make_directory(self, path: str, mode: int = 0o777) -> None:
         self.step()
 
     def remove(self, path: str) -> None:

@@ -20,11 +20,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from kazoo.client import KazooClient
 
+from odradek.broker.registry.acls import digest_name
 from odradek.broker.registry.server_sessions import password_of
 from tests.registry import wire_client as w
 from tests.registry.conftest import serving
 from tests.registry.wire_client import Reply, WireClient
 from tests.registry.zookeeper_server import ZooKeeperServer
+from tests.support.connections import closing_connections
 
 pytestmark = pytest.mark.jvm
 
@@ -37,11 +39,29 @@ Request: TypeAlias = tuple[Any, ...]
 paths = st.sampled_from(_PATHS)
 data = st.sampled_from([None, b"", b"x", b"yy"])
 versions = st.sampled_from([-1, -1, -1, 0, 1, 2, -2])
+_DIGEST = digest_name("u:secret")
+acls = st.sampled_from(
+    [
+        *[w.WORLD] * 3,
+        [(31, "auth", "")],
+        [(31, "auth", ""), (1, "world", "anyone")],
+        [(1 | 16, "digest", _DIGEST), (4, "digest", _DIGEST)],
+        [(31, "digest", "stranger:x"), (31, "ip", "127.0.0.0/8")],
+        [(31, "ip", "10.0.0.1")],
+        [(15, "world", "anyone"), (15, "world", "anyone")],
+        [(16, "sasl", "stranger"), (8, "world", "anyone")],
+        [(31, "digest", "a")],
+        [(31, "ip", "10.0.0.1/99")],
+        [(31, "unknown", "a")],
+        [],
+    ]
+)
 creates = st.tuples(
     st.sampled_from([w.CREATE, w.CREATE_2]),
     st.sampled_from([*_PATHS[1:], "/s", "/a/s", "/b/s"]),
     data,
     st.sampled_from([0, 0, 1, 2, 3]),
+    acls,
 )
 operations = st.one_of(
     creates,
@@ -55,11 +75,15 @@ requests = st.one_of(
     st.tuples(st.just(w.MULTI), st.lists(operations, max_size=5)),
     st.tuples(st.sampled_from([w.EXISTS, w.GET_DATA, w.GET_CHILDREN, w.GET_CHILDREN_2]), paths, st.booleans()),
     st.tuples(st.sampled_from([w.GET_ACL, w.SYNC]), paths),
+    st.tuples(st.just(w.SET_ACL), paths, acls, versions),
 )
 bursts = st.lists(requests, min_size=1, max_size=6)
+logins = st.tuples(st.just("login"), st.sampled_from([b"u:secret", b"u:secret", b"u:other", b"v:", b"w"]))
 returns = st.tuples(st.just("return"), st.lists(paths, max_size=3), st.lists(paths, max_size=3), st.lists(paths))
 steps = st.lists(
-    st.tuples(st.booleans(), st.one_of(bursts, bursts, bursts, returns, st.just(("close",)))), min_size=1, max_size=10
+    st.tuples(st.booleans(), st.one_of(bursts, bursts, bursts, logins, returns, st.just(("close",)))),
+    min_size=1,
+    max_size=10,
 )
 
 
@@ -92,6 +116,10 @@ class Transcript:
                 left = await self._leave(index)
                 self._clients[index], self._seen[index] = await self._begin(), 0
                 return left, await self._received(1 - index)
+            case ("login", credentials):
+                # Alone: ZooKeeper sends this response before those to earlier requests.
+                self._clients[index].send(w.AUTH, w.auth("digest", credentials), xid=-4)
+                return await self._clients[index].reply()
             case ("return", *watches):
                 return await self._return(index, watches)
             case burst:
@@ -142,6 +170,8 @@ class Transcript:
                 return w.set_data(path, *fields[1:])
             case w.DELETE | w.CHECK:
                 return w.delete(path, fields[1])
+            case w.SET_ACL:
+                return w.set_acl(path, *fields[1:])
             case w.GET_ACL | w.SYNC:
                 return w.text(path)
             case _:
@@ -153,7 +183,7 @@ class Transcript:
         kind = kinds.get(reply.xid, 0)
         if reply.error or (kind == w.MULTI and reply.body[:4] == struct.pack(">i", -1) and len(reply.body) > 9):
             self._certain = False
-        elif kind in (w.CREATE, w.CREATE_2, w.SET_DATA, w.DELETE, w.MULTI):
+        elif kind in (w.CREATE, w.CREATE_2, w.SET_DATA, w.SET_ACL, w.DELETE, w.MULTI):
             self._certain = True
         zxid = None
         if reply.xid == w.WATCH_XID:
@@ -168,7 +198,7 @@ class Transcript:
         if not body:
             return b""
         match kind:
-            case w.CREATE_2 | w.SET_DATA | w.EXISTS | w.GET_DATA | w.GET_ACL:
+            case w.CREATE_2 | w.SET_DATA | w.SET_ACL | w.EXISTS | w.GET_DATA | w.GET_ACL:
                 return self._short(body[: -_STAT.size]), self._stat(body[-_STAT.size :])
             case w.GET_CHILDREN:
                 return self._names(body)
@@ -227,7 +257,7 @@ def real(zookeeper: ZooKeeperServer) -> str:
 async def _compare(real: str, sequence: list[tuple[bool, Any]]) -> None:
     # The same length everywhere, because responses contain paths with their lengths.
     root = f"/wire-{next(_roots):06}"
-    async with serving() as ours:
+    async with closing_connections(), serving() as ours:
         assert await Transcript(ours, root).run(sequence) == await Transcript(real, root).run(sequence)
 
 

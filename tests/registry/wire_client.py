@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import struct
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from tests.support.connections import open_connection
 
 CREATE, DELETE, EXISTS, GET_DATA, SET_DATA, GET_ACL, SET_ACL, GET_CHILDREN, SYNC = range(1, 10)
 PING, GET_CHILDREN_2, CHECK, MULTI, CREATE_2 = 11, 12, 13, 14, 15
-CREATE_CONTAINER, CREATE_TTL, AUTH, SET_WATCHES, SET_WATCHES_2, CLOSE = 19, 21, 100, 101, 105, -11
+CREATE_CONTAINER, CREATE_TTL, AUTH, SET_WATCHES, SASL, SET_WATCHES_2, CLOSE = 19, 21, 100, 101, 102, 105, -11
 PING_XID, WATCH_XID = -2, -1
 
 WORLD = [(31, "world", "anyone")]
@@ -50,14 +51,24 @@ def texts(values: list[str]) -> bytes:
     return struct.pack(">i", len(values)) + b"".join(text(value) for value in values)
 
 
-def acl(entries: list[tuple[int, str, str]]) -> bytes:
+def acl(entries: Sequence[tuple[int, str, str]]) -> bytes:
     return struct.pack(">i", len(entries)) + b"".join(
         struct.pack(">i", permissions) + text(scheme) + text(name) for permissions, scheme, name in entries
     )
 
 
-def create(path: str, data: bytes | None = b"", flags: int = 0) -> bytes:
-    return text(path) + buffer(data) + acl(WORLD) + struct.pack(">i", flags)
+def create(
+    path: str, data: bytes | None = b"", flags: int = 0, entries: Sequence[tuple[int, str, str]] = WORLD
+) -> bytes:
+    return text(path) + buffer(data) + acl(entries) + struct.pack(">i", flags)
+
+
+def set_acl(path: str, entries: Sequence[tuple[int, str, str]], version: int = -1) -> bytes:
+    return text(path) + acl(entries) + struct.pack(">i", version)
+
+
+def auth(scheme: str, credentials: bytes) -> bytes:
+    return struct.pack(">i", 0) + text(scheme) + buffer(credentials)
 
 
 def delete(path: str, version: int = -1) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Mapping
 from pathlib import Path
 
 from odradek.ports import free_port
@@ -21,10 +22,21 @@ class ZooKeeperServer:
     """One standalone server over a data directory. It runs from `start` to `stop`; the data stays.
 
     With `upgrade` it also takes the data of a ZooKeeper 3.4 that has not written a snapshot yet (ZOOKEEPER-3056).
+    `settings` are further lines of its configuration, `options` further ones of its Java.
     """
 
-    def __init__(self, folder: Path, data: Path, *, upgrade: bool = False) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        data: Path,
+        *,
+        upgrade: bool = False,
+        settings: Mapping[str, str] | None = None,
+        options: tuple[str, ...] = (),
+    ) -> None:
+        self._options = options
         self._upgrade = upgrade
+        self._settings = settings or {}
         self._config = folder / "zookeeper.properties"
         self._data = data
         self._port = free_port()
@@ -41,6 +53,7 @@ class ZooKeeperServer:
         self._config.write_text(
             f"dataDir={self._data}\nclientPort={self._port}\nclientPortAddress=127.0.0.1\n"
             "tickTime=500\nmaxClientCnxns=0\nadmin.enableServer=false\n"
+            + "".join(f"{name}={value}\n" for name, value in self._settings.items())
         )
         options = (
             *QUICK_START,
@@ -50,6 +63,7 @@ class ZooKeeperServer:
             "-Dzookeeper.forceSync=no",
             "-Dzookeeper.preAllocSize=64",
             f"-Dzookeeper.snapshot.trust.empty={str(self._upgrade).lower()}",
+            *self._options,
         )
         self._process = BackgroundProcess(java_command(VERSION, _MAIN, [str(self._config)], options))
         self._process.stderr.wait_for(_READY, START_TIMEOUT_S)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from odradek.broker.security.state.jwks import JsonWebKeySet, JwksError
 from odradek.broker.security.state.jwt import ALGORITHMS, ExpectedClaims, TokenValidator
-from odradek.broker.security.state.oauthbearer import OAuthBearerToken, TokenRejectedError
+from odradek.protocol.sasl.oauthbearer import OAuthBearerToken, TokenRejectedError
 from tests.security.kafka_classes import KafkaClasses, Outcome, attempt
 from tests.security.tokens import SigningKey, encode, key_set, signing_key
 

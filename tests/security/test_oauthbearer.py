@@ -9,14 +9,14 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from odradek.broker.security.state.oauthbearer import (
+from odradek.protocol.sasl.exchange import IllegalSaslStateError, SaslAuthenticationError, SaslError
+from odradek.protocol.sasl.oauthbearer import (
     InitialResponse,
     OAuthBearerClient,
     OAuthBearerServer,
     OAuthBearerToken,
     TokenRejectedError,
 )
-from odradek.broker.security.state.sasl import IllegalSaslStateError, SaslAuthenticationError, SaslError
 from tests.security.callbacks import handler
 from tests.security.kafka_classes import KafkaClasses, attempt, java_bytes, java_map
 

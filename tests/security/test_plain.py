@@ -9,8 +9,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from odradek.broker.security.state.plain import PlainServer, client_message, password_check
-from odradek.broker.security.state.sasl import IllegalSaslStateError, SaslAuthenticationError, SaslError
+from odradek.protocol.sasl.exchange import IllegalSaslStateError, SaslAuthenticationError, SaslError
+from odradek.protocol.sasl.plain import PlainServer, client_message, password_check
 from tests.security.callbacks import handler
 from tests.security.kafka_classes import KafkaClasses, attempt, java_bytes
 

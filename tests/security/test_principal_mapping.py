@@ -166,6 +166,38 @@ def test_other_patterns_are_rejected(pattern: str) -> None:
         compile_java(pattern)
 
 
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "(a+)+b",
+        "(a*)*",
+        "(.*,)+",
+        "((a|ab)c?)*",
+        "(a|a)*x",
+        "(a|A){2,}",
+        "([ab]|a)+",
+        "(a?){30}",
+        "(?:(x+)y)*?",
+        "(a{1,9}){9}",
+    ],
+)
+def test_patterns_that_take_exponential_time_are_rejected(pattern: str) -> None:
+    with pytest.raises(JavaRegexError, match="exponential time"):
+        compile_java(pattern)
+
+
+@pytest.mark.parametrize(
+    "pattern", ["(CN|OU)=.*", "(a|b)*", "(?:ab|cd)+", "(a+)?", "(a+){1}", "a*+b", "(ab){2,3}", "(a{2})+", "(.*?),(.*?)"]
+)
+def test_other_repetitions_are_allowed(pattern: str) -> None:
+    compile_java(pattern)
+
+
+def test_a_rule_that_takes_exponential_time_is_named() -> None:
+    with pytest.raises(RuleError, match=r"Invalid rule: RULE:\(a\+\)\+/x/: the repetition"):
+        SslPrincipalMapper("RULE:(a+)+/x/")
+
+
 def _ours(call: Callable[..., str], *arguments: Any) -> str | None:
     try:
         return call(*arguments)

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from odradek.broker.security.state import scram_messages
-from odradek.broker.security.state.sasl import IllegalSaslStateError, SaslAuthenticationError, SaslError
-from odradek.broker.security.state.scram import ScramClient, ScramServer, ScramState, TokenCredential, salted_password
-from odradek.broker.security.state.scram_credentials import (
+from odradek.protocol.sasl import scram_messages
+from odradek.protocol.sasl.exchange import IllegalSaslStateError, SaslAuthenticationError, SaslError
+from odradek.protocol.sasl.scram import ScramClient, ScramServer, ScramState, TokenCredential, salted_password
+from odradek.protocol.sasl.scram_credentials import (
     MECHANISMS,
     CredentialError,
     Mechanism,
@@ -274,6 +274,31 @@ def test_rejects_the_logins_that_kafka_rejects(classes: KafkaClasses) -> None:
     _both_reject(classes, known, b"n,,n=u", "Invalid SCRAM client first message format")
     with pytest.raises(SaslAuthenticationError):
         _server(SHA_256, known).evaluate(b"n,a=other,n=u,r=abc")
+
+
+@pytest.mark.jvm
+def test_a_client_may_repeat_its_part_of_the_nonce(classes: KafkaClasses) -> None:
+    """librdkafka 2.0 (of kcat in Debian 12) does so, and Kafka accepts it. No other text may precede the nonce here."""
+    credentials = {"u": _credential(SHA_256, "p")}
+    for server in (_server(SHA_256, credentials), _kafka_server(classes, SHA_256, credentials)):
+
+        def evaluate(message: bytes, server: Any = server) -> bytes:
+            return bytes(
+                server.evaluate(message)
+                if isinstance(server, ScramServer)
+                else server.evaluateResponse(java_bytes(message))
+            )
+
+        first_bare = b"n=u,r=client"
+        challenge = evaluate(b"n,," + first_bare)
+        first = scram_messages.decode_server_first(challenge)
+        signed = scram_messages.client_final_signed("client" + first.nonce)
+        message = b",".join((first_bare, challenge, signed))
+        client_key, stored_key, server_key = derived_keys(salted_password(SHA_256, "p", SALT, 4096), "sha256")
+        signature = hmac.digest(stored_key, message, "sha256")
+        proof = bytes(left ^ right for left, right in zip(client_key, signature, strict=True))
+        final = evaluate(scram_messages.encode_client_final(signed, proof))
+        assert final == scram_messages.encode_server_final(hmac.digest(server_key, message, "sha256"))
 
 
 @pytest.mark.jvm

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import ssl
 import subprocess
+from dataclasses import replace
 
 import pytest
 
@@ -24,7 +25,7 @@ AES_256 = "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384"
 def settings(certificate: Certificate | None, **others: object) -> TlsSettings:
     key_pem = certificate.key_pem if certificate is not None else None
     chain_pem = certificate.certificate_pem if certificate is not None else b""
-    return TlsSettings(key_pem, chain_pem, AUTHORITY.pem)._replace(**others)  # type: ignore[arg-type]
+    return replace(TlsSettings(key_pem, chain_pem, AUTHORITY.pem), **others)  # type: ignore[arg-type]
 
 
 def handshake(broker: TlsSettings, client: TlsSettings, host: str = "localhost") -> tuple[ssl.SSLObject, ssl.SSLObject]:

@@ -4,6 +4,7 @@
     python -m tests simulate --seeds 20000         from seed 0 on, in one process for each core
     python -m tests simulate --seeds 500 --disks   with disks that fail (tests/simulation/disk_faults.py)
     python -m tests simulate --seeds 500 --compaction    with compacted topics (tests/simulation/compaction.py)
+    python -m tests simulate --seeds 500 --moves   with leaders that change often, and no other faults
     python -m tests simulate --seeds 100 --directed swap    with a script of faults (tests/simulation/directed.py)
     python -m tests simulate --mutant KIP-279      how many seeds it takes to find a mutant
 
@@ -29,6 +30,7 @@ from typing import NamedTuple
 from tests.mutants.compaction import COMPACTION_MUTANTS, NEED_A_SCRIPT
 from tests.mutants.logs import LOG_MUTANTS
 from tests.mutants.replication import MUTANTS as REPLICATION_MUTANTS
+from tests.mutants.replication import NEED_MOVES
 from tests.mutants.transactions import TRANSACTION_MUTANTS
 from tests.simulation.compaction import COMPACTED, CompactionSimulation
 from tests.simulation.directed import SCRIPTS
@@ -42,30 +44,31 @@ LARGEST_MUTANT_SEARCH = 2000
 
 class Profile(NamedTuple):
     """The options of a seed: `transactions` overrides the seed's own draw, `disks` makes disks fail, too, `compaction`
-    compacts topics, `directed` names a script.
+    compacts topics, `directed` names a script, with `moves` leaders change often.
     """
 
     transactions: bool | None = None
     disks: bool = False
     compaction: bool = False
     directed: str | None = None
+    moves: bool = False
 
     def simulation(self, seed: int) -> Simulation:
         if self.directed is not None:
             return SCRIPTS[self.directed](seed)
         if self.compaction:
             return CompactionSimulation(seed, disks=self.disks)
-        return Simulation(seed, transactions=self.transactions, disks=self.disks)
+        return Simulation(seed, transactions=self.transactions, disks=self.disks, moves=self.moves)
 
     @property
     def options(self) -> str:
         """The options as on the command line."""
         script = f" --directed {self.directed}" if self.directed is not None else ""
-        return " --disks" * self.disks + " --compaction" * self.compaction + script
+        return " --disks" * self.disks + " --compaction" * self.compaction + " --moves" * self.moves + script
 
     def must_happen(self, seeds: int) -> tuple[str, ...]:
         """Faults that this many seeds must have drawn; if one is missing, the harness is broken."""
-        if self.directed is not None:
+        if self.directed is not None or self.moves:
             return ()
         if self.compaction:
             return (*FAULTS, *COMPACTED) if seeds >= 300 else COMPACTED if seeds >= 20 else ()
@@ -155,7 +158,11 @@ def campaign(first: int, count: int, workers: int, profile: Profile) -> int:
 def seeds_to_find(mutant: str, first: int, most: int = LARGEST_MUTANT_SEARCH) -> int | None:
     """How many seeds from `first` on it takes until the mutant causes a violation; None for more than `most`."""
     profile = Profile(
-        mutant in TRANSACTION_MUTANTS, mutant in LOG_MUTANTS, mutant in COMPACTION_MUTANTS, NEED_A_SCRIPT.get(mutant)
+        mutant in TRANSACTION_MUTANTS,
+        mutant in LOG_MUTANTS,
+        mutant in COMPACTION_MUTANTS,
+        NEED_A_SCRIPT.get(mutant),
+        mutant in NEED_MOVES,
     )
     for number in range(most):
         with MUTANTS[mutant]():
@@ -186,6 +193,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--disks", action="store_true", help="let disks fail, too")
     parser.add_argument("--compaction", action="store_true", help="compact all topics")
     parser.add_argument("--directed", choices=SCRIPTS, help="a script in place of drawn faults")
+    parser.add_argument("--moves", action="store_true", help="change leaders often, and cause no other faults")
     parser.add_argument("--trace", action="store_true", help="print what happened")
     parser.add_argument("--mutant", action="append", choices=[*MUTANTS, "all"], help="look for this planted mistake")
     parser.add_argument("--tries", type=int, default=3, help="searches for a mutant")
@@ -198,7 +206,9 @@ def main(arguments: list[str]) -> int:
     if options.mutant:
         names = list(MUTANTS) if "all" in options.mutant else options.mutant
         return hunt(names, options.tries, options.most)
-    profile = Profile(disks=options.disks, compaction=options.compaction, directed=options.directed)
+    profile = Profile(
+        disks=options.disks, compaction=options.compaction, directed=options.directed, moves=options.moves
+    )
     if options.seeds == 1:
         (result,) = _run_some(range(options.seed, options.seed + 1), profile)
         if options.trace:

@@ -103,7 +103,8 @@ class CompactionMonitor(Monitor):
         def swap_in(replica: Replica, cleaned: Cleaned) -> bool:
             fits = real_swap_in(replica, cleaned)
             if fits:
-                monitor._swapped(replica.log, cleaned)
+                with monitor.remembering():
+                    monitor._swapped(replica.log, cleaned)
             return fits
 
         with super().listening():

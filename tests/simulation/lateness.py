@@ -62,7 +62,9 @@ class LateNetwork(Network):
     def connect(self, owner: Owner) -> Callable[..., Any]:
         at_once = super().connect(owner)
 
-        async def connect(host: str, port: int, *, on_frame: OnFrame, on_lost: OnLost, frame_bytes: int) -> Channel:
+        async def connect(
+            host: str, port: int, *, on_frame: OnFrame, on_lost: OnLost, frame_bytes: int, tls: Any = None
+        ) -> Channel:
             channel = LateChannel(self, owner, on_frame)
             channel.inner = await at_once(
                 host, port, on_frame=channel.arrived, on_lost=on_lost, frame_bytes=frame_bytes

@@ -87,9 +87,20 @@ class Monitor:
         self._acknowledged = 0
         self._failed_assertion: str | None = None
         """The first failed assertion of a partition's machine: a handler's exception ends only its connection."""
+        self._violation: ViolationError | None = None
+        """The first one that was found inside a handler."""
         ensemble.on_write = self._written
 
     # ---- listening to logs
+
+    @contextmanager
+    def remembering(self) -> Iterator[None]:
+        """Keep a violation for `look`: the handler that caused it may be one whose exceptions a broker logs."""
+        try:
+            yield
+        except ViolationError as error:
+            self._violation = self._violation or error
+            raise
 
     @contextmanager
     def listening(self) -> Iterator[None]:
@@ -106,7 +117,8 @@ class Monitor:
                     return real(log, *arguments, **options)
                 finally:
                     grew_only = log.end_offset >= before and log.segments[-1] is segment and name.startswith("append")
-                    monitor._log_changed(log, before, size if grew_only else None)
+                    with monitor.remembering():
+                        monitor._log_changed(log, before, size if grew_only else None)
 
             return mock.patch.object(Log, name, call)
 
@@ -114,7 +126,8 @@ class Monitor:
 
         def produce(replica: Replica, *arguments: Any, **options: Any) -> Any:
             result = real_produce(replica, *arguments, **options)
-            monitor._produced(replica)
+            with monitor.remembering():
+                monitor._produced(replica)
             return result
 
         def touching(name: str) -> Any:
@@ -133,10 +146,11 @@ class Monitor:
             for replica_id in sorted(isr - machine.isr):
                 end = machine.remotes[replica_id].end_offset
                 if end < machine.epoch_start_offset:
-                    raise ViolationError(
-                        f"R8: broker {machine.broker_id} requests {replica_id} in the ISR, which has reached {end}; "
-                        f"epoch {machine.leader_epoch} began at {machine.epoch_start_offset}"
-                    )
+                    with monitor.remembering():
+                        raise ViolationError(
+                            f"R8: broker {machine.broker_id} requests {replica_id} in the ISR, which has reached {end};"
+                            f" epoch {machine.leader_epoch} began at {machine.epoch_start_offset}"
+                        )
             return real_propose(machine, isr)
 
         real_violation = PartitionMachine._violation
@@ -249,6 +263,8 @@ class Monitor:
 
     def look(self) -> None:
         """After an event."""
+        if self._violation is not None:
+            raise self._violation
         if self._failed_assertion is not None:
             raise ViolationError(f"R7: {self._failed_assertion}")
         waits = self.waits.look()

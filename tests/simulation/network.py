@@ -80,7 +80,9 @@ class Network:
     def connect(self, owner: Owner) -> Callable[..., Any]:
         """The replacement of `protocol.dial.connect` in this process."""
 
-        async def connect(host: str, port: int, *, on_frame: OnFrame, on_lost: OnLost, frame_bytes: int) -> Channel:
+        async def connect(
+            host: str, port: int, *, on_frame: OnFrame, on_lost: OnLost, frame_bytes: int, tls: Any = None
+        ) -> Channel:
             done = self.loop.create_future()
 
             def arrive() -> None:
@@ -233,6 +235,7 @@ class Server(End):
 
     listener: SimulatedListener
     address = "127.0.0.1"
+    session = None
 
     def __init__(self, connection: Connection, owner: Owner) -> None:
         super().__init__(connection, owner)

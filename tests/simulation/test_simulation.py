@@ -8,12 +8,14 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.simulation.disk_faults import DISK_FAULTS
+from tests.simulation.monitor import ViolationError
 from tests.simulation.regressions import SEEDS
 from tests.simulation.world import FAULTS, Fault, Simulation
 
@@ -79,3 +81,11 @@ fault = st.builds(Fault, st.integers(0, 1500), st.sampled_from(FAULTS), st.integ
 @given(seed=st.integers(0, 2**32), script=st.lists(fault, max_size=12))
 def test_no_order_of_faults_causes_a_violation(seed: int, script: list[Fault]) -> None:
     assert Simulation(seed, script=script).run().violation is None
+
+
+def test_a_violation_inside_a_handler_is_raised_although_the_broker_logs_it() -> None:
+    monitor = Simulation(1).monitor
+    with suppress(ViolationError), monitor.remembering():
+        raise ViolationError("R10: cut below what was committed")
+    with pytest.raises(ViolationError, match="R10"):
+        monitor.look()

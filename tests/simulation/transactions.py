@@ -15,6 +15,7 @@ import contextlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from math import inf
+from random import Random
 from typing import Any, Final
 
 from odradek.protocol import messages as m
@@ -28,6 +29,7 @@ GROUP_KEY: Final = 0
 TRANSACTION_KEY: Final = 1
 MOST_TRIES: Final = 40
 TIMEOUT_MS: Final = 3000
+LONGEST_PAUSE_S: Final = 0.6
 GIVES_UP: Final = 0.5
 """How often a batch without a response is not sent again."""
 DELETES: Final = 0.2
@@ -65,6 +67,10 @@ class OverError(Exception):
     """The transaction cannot go on."""
 
 
+class RejectedError(OverError):
+    """A leader or the coordinator has rejected a request of the transaction for good."""
+
+
 @dataclass
 class Instance:
     """One instance of a transactional id."""
@@ -82,18 +88,29 @@ class Instance:
 class TransactionalProducer(Client):
     """One transactional id."""
 
-    def begin(self, history: TransactionHistory, *, newest: bool) -> None:
-        """`newest` is a client of 4.x: writing adds a partition, and each transaction has an epoch of its own."""
+    def begin(self, history: TransactionHistory, *, newest: bool, pauses: Random | None = None) -> None:
+        """`newest` is a client of 4.x: writing adds a partition, and each transaction has an epoch of its own.
+
+        Half of the clients that have `pauses` do other work between the steps of a transaction, as they draw it. Most
+        late requests arrive within such a transaction; where it has no pauses they arrive between two.
+        """
         self._transactions = history
         self._newest = newest
+        self._pauses = pauses
+        self._pause_s = 0.0 if pauses is None else pauses.choice((0.0, LONGEST_PAUSE_S))
         self._id = f"id-{self.owner.name}"
         self.group = f"group-{self.owner.name}"
         self._coordinators: dict[str, tuple[str, int]] = {}
         self._count = 0
+        self._unanswered = 0
+        """How many requests to coordinators had no response."""
+        self._fences_itself = False
+        """Whether a request for an epoch had no response: it may arrive late, and fence this client."""
         history.groups[self.group] = []
 
     async def run(self, partitions: list[TopicPartition], spawn: Callable[[Any], None]) -> None:
         """Until stopped. `spawn` starts a task for work beside this."""
+        history = self._transactions
         instance: Instance | None = None
         zombies: list[Instance] = []
         while not self.stopped:
@@ -107,6 +124,7 @@ class TransactionalProducer(Client):
             self._transactions.transactions[transaction.name] = transaction
             crashes = self.random.random() < 0.1
             ends = False
+            begun = asyncio.get_running_loop().time(), history.coordinator_epoch()
             try:
                 commit = await self._work(instance, transaction, partitions)
                 if not crashes:
@@ -114,6 +132,9 @@ class TransactionalProducer(Client):
                     await self._end(instance, transaction, commit=commit)
                     if instance.doubtful and not self._newest:
                         instance = await self._init(instance)
+            except RejectedError as rejected:
+                self._check_own_end(transaction, begun, rejected)
+                crashes = True
             except OverError:
                 crashes = True
             if crashes:
@@ -132,13 +153,31 @@ class TransactionalProducer(Client):
                 instance = None
             await asyncio.sleep(self.random.random() * 0.3)
 
+    def _check_own_end(self, transaction: Transaction, begun: tuple[float, int], rejected: RejectedError) -> None:
+        """A request was rejected after others of the transaction had been acknowledged: its end. That is wrong unless
+        a newer epoch of this client, or a timeout, has ended it.
+
+        A coordinator elected meanwhile has another clock, and may end the transaction before its client expects that.
+        """
+        begun_s, coordinator_epoch = begun
+        lasted_ms = (asyncio.get_running_loop().time() - begun_s) * 1000
+        is_same = coordinator_epoch == self._transactions.coordinator_epoch()
+        is_own = is_same and lasted_ms < TIMEOUT_MS and not self._fences_itself
+        assert not (is_own and transaction.has_begun), (
+            f"T1: {transaction.name} was ended, and not by its client: {rejected}"
+        )
+
     # ---- steps
 
     async def _init(self, former: Instance | None = None) -> Instance | None:
         request = m.InitProducerIdRequest(transactional_id=self._id, transaction_timeout_ms=TIMEOUT_MS)
         if former is not None:
             request.producer_id, request.producer_epoch = former.producer_id, former.epoch
-        answer = await self._insist(TRANSACTION_KEY, self._id, request, 4, lambda each: [each.error_code])
+        before = self._unanswered
+        try:
+            answer = await self._insist(TRANSACTION_KEY, self._id, request, 4, lambda each: [each.error_code])
+        finally:
+            self._fences_itself |= self._unanswered > before
         return None if answer is None else Instance(answer.producer_id, answer.producer_epoch)
 
     async def _work(self, instance: Instance, transaction: Transaction, partitions: list[TopicPartition]) -> bool:
@@ -154,6 +193,8 @@ class TransactionalProducer(Client):
                 done = await self._write(instance, transaction, self.random.choice(partitions))
             if not done:
                 return False
+            if self._pauses is not None and self._pause_s:
+                await asyncio.sleep(self._pauses.random() * self._pause_s)
         return self.random.random() < 0.8
 
     async def _write(self, instance: Instance, transaction: Transaction, partition: TopicPartition) -> bool:
@@ -200,7 +241,7 @@ class TransactionalProducer(Client):
                     self.history.count += 1
                 return True
             if code in OVER:
-                raise OverError(code.name)
+                raise RejectedError(code.name)
             assert code in AGAIN, f"P1: a batch of {transaction.name} with the sequence {sequence}: {code.name}"
             self.forget(partition)
             if code is ErrorCode.REQUEST_TIMED_OUT and self.random.random() < GIVES_UP:
@@ -360,12 +401,13 @@ class TransactionalProducer(Client):
                     answer = await self.connection.ask(address, request, version)
                 except LostError:
                     self._coordinators.pop(key, None)
+                    self._unanswered += 1
             if answer is not None:
                 found = [ErrorCode(code) for code in codes(answer)]
                 if not any(found):
                     return answer
                 if any(code in OVER for code in found):
-                    raise OverError(found)
+                    raise RejectedError(", ".join(code.name for code in found))
                 assert all(code in AGAIN or not code for code in found), f"{type(request).__name__}: {found}"
                 if ErrorCode.CONCURRENT_TRANSACTIONS not in found:
                     self._coordinators.pop(key, None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 from math import inf
@@ -39,6 +39,13 @@ class Transaction:
     ending_s: float = inf
     """When the client sent the request to end it."""
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether a request of it was acknowledged."""
+        return self.offset is not None or any(
+            offset is not None for values in self.values.values() for offset in values.values()
+        )
+
 
 @dataclass
 class TransactionHistory:
@@ -51,6 +58,8 @@ class TransactionHistory:
     deletions: dict[str, list[float]] = field(default_factory=dict)
     """When deletions of a group were answered, infinity where there was no response."""
     zombies: int = 0
+    coordinator_epoch: Callable[[], int] = lambda: -1
+    """Returns the leader epoch of the partition of __transaction_state."""
 
     def judge_group(self, group: str, offset: int) -> None:
         """The offset that a group has when no transaction of it is open. Raises AssertionError."""

@@ -19,6 +19,7 @@ from random import Random
 from typing import Any, NamedTuple
 
 from odradek.broker.controller.controller import NewTopic
+from odradek.broker.metadata.state.topics import TRANSACTION_STATE
 from odradek.broker.replication.partition import Replica
 from odradek.broker.replication.state.partition import Role
 from odradek.protocol.batch import read_header
@@ -43,6 +44,10 @@ from tests.simulation.verdict import TransactionHistory, Verdict, batches
 TOPIC = "t"
 START_S = 10.0
 REST_S = 60.0
+MOVES = ("cut", "move", "expire")
+"""The faults that change leaders within the time that a replica may lag."""
+OFTEN = 2.5
+"""Faults a second."""
 FAULTS = ("cut", "cut one-way", "cut registry", "kill", "power", "pause", "expire", "move", "restart", "clog")
 
 
@@ -84,9 +89,11 @@ class Simulation:
         script: Sequence[Fault] | None = None,
         transactions: bool | None = None,
         disks: bool = False,
+        moves: bool = False,
     ) -> None:
         """All draws come from `seed`, except for the faults where there is a `script`; `transactions` overrides the
-        seed's draw of whether there are any; with `disks` disks fail, too.
+        seed's draw of whether there are any; with `disks` disks fail, too; with `moves` all faults are of MOVES, and
+        come often.
         """
         self.script = script
         self.groups, self.classics = GroupHistory(), GroupHistory()
@@ -94,6 +101,8 @@ class Simulation:
         """Draws of seeds with transactions only, so that all other seeds keep their meaning."""
         drawn = self._more.random() < 0.5
         self.transactions = TransactionHistory() if (drawn if transactions is None else transactions) else None
+        if self.transactions is not None:
+            self.transactions.coordinator_epoch = self._coordinator_epoch
         self.random = random = Random(seed)
         self.result = Result(seed)
         self.loop = SimulatedLoop(  # type: ignore[abstract]
@@ -118,6 +127,8 @@ class Simulation:
         self.history = History()
         self.intensity = random.choice((0.3, 0.8, 1.5))
         self.kinds = random.sample(FAULTS, random.randint(2, len(FAULTS)))
+        if moves:
+            self.kinds, self.intensity = list(MOVES), OFTEN
         self.lost_power: int | None = None
         self.disks = DiskFaults(Random(f"disks {seed}")) if disks else None
 
@@ -276,7 +287,7 @@ class Simulation:
             producer = TransactionalProducer(
                 self.network, Random(random.getrandbits(64)), self.history, bootstrap, name
             )
-            producer.begin(history, newest=random.random() < 0.5)
+            producer.begin(history, newest=random.random() < 0.5, pauses=Random(f"pauses {number} {self.result.seed}"))
             clients.append(producer)
             self._spawn(producer.run(self.partitions, self._spawn_more))
         for number in range(random.randint(0, 1)):
@@ -300,6 +311,10 @@ class Simulation:
             clients.append(classic)
             self._spawn(classic.run(self.classics))
         return clients
+
+    def _coordinator_epoch(self) -> int:
+        state = self.monitor._state((TRANSACTION_STATE, 0))
+        return -1 if state is None else state.epoch
 
     def _spawn_more(self, work: Any) -> None:
         """For a task that starts another."""

@@ -48,8 +48,9 @@ def without_forks() -> dict[str, str]:
 
 @pytest.fixture(scope="session")
 def spark_environment() -> dict[str, str]:
-    """The environment of a job here: the pinned jars, and the Java of the tests."""
+    """The environment of a job here: the pinned jars, the Java of the tests, and what makes it start sooner."""
     return {
+        "SPARK_SUBMIT_OPTS": QUICK_JVM["spark.driver.extraJavaOptions"],
         JARS_VARIABLE: os.pathsep.join(str(jar) for jar in classpath("spark-4.2.0")),
         "JAVA_HOME": str(java_home(find_java())),
     }

@@ -289,7 +289,7 @@ class MemoryDisk:
             for name, node in self._directory(path).names.items()
         ]
 
-    def make_directory(self, path: str) -> None:
+    def make_directory(self, path: str, mode: int = 0o777) -> None:
         if isinstance(self._find(path), Directory) or not path.strip("/"):
             return
         above = os.path.dirname(path)

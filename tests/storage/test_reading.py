@@ -256,6 +256,7 @@ def test_an_index_avoids_reading_the_bytes_before(tmp_path: Path) -> None:
     assert offsets(Partition(str(path))) == []
 
 
+@pytest.mark.memory
 def test_memory_does_not_grow_with_the_log(tmp_path: Path) -> None:
     block = b"".join(
         bytes(build([Record(number, NOW_MS, b"k", bytes(50_000))], base_offset=number)) for number in range(600)

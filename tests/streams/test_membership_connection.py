@@ -72,8 +72,13 @@ def test_configuration_by_kafkas_names() -> None:
     assert MembershipConfig.of(given) == MembershipConfig(
         bootstrap_servers="b:1", group_id="app", session_timeout_ms=9000, leave_group_on_close=True
     )
-    with pytest.raises(StreamsError, match=r"security\.protocol is SASL_SSL.*PLAINTEXT only"):
-        MembershipConfig.of({**given, "security.protocol": "SASL_SSL"})
+    secured = {**given, "security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "sasl.username": "alice"}
+    config = MembershipConfig.of({**secured, "sasl.password": "alice-secret"})
+    assert config.security.context is not None
+    assert config.security.login is not None
+    assert "alice-secret" not in repr(config)
+    with pytest.raises(StreamsError, match=r"PLAIN requires sasl\.username and sasl\.password"):
+        MembershipConfig.of(secured)
     with pytest.raises(StreamsError, match=r"heartbeat\.interval\.ms \(9000\) must be below"):
         MembershipConfig.of({**given, "heartbeat.interval.ms": 9000})
 

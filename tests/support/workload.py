@@ -18,9 +18,11 @@ from typing import Any, Final
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from tests.support.checker import Assignment, History, Log, Value
+from tests.support.nemesis import ROUNDS
 
 DEADLINE_S: Final = 60.0
-PACE_S: Final = 0.03
+PACE_S: Final = 0.03 if ROUNDS else 0.06
+"""The pause between two writes of a producer to a partition. In the suite other tests run beside."""
 START_OVER_S: Final = 10.0
 MOST_OUTSTANDING: Final = 200
 BATCH: Final = 500

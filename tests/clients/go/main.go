@@ -3,6 +3,8 @@
 //	clients franz BOOTSTRAP STEM REPLICATION
 //	clients franz-consumer BOOTSTRAP STEM REPLICATION
 //	clients sarama VERSION BOOTSTRAP STEM REPLICATION
+//	clients franz-logins FILE
+//	clients sarama-logins FILE
 //
 // A line of the output is one fact. Values that differ from run to run (the stem of topics, ids, times) are left out or
 // printed relative to the request, so that two brokers that do the same get the same text.
@@ -97,6 +99,14 @@ func require(what string, holds bool) {
 }
 
 func main() {
+	if len(os.Args) == 3 && os.Args[1] == "franz-logins" {
+		runLogins(os.Args[2], franzLogin)
+		return
+	}
+	if len(os.Args) == 3 && os.Args[1] == "sarama-logins" {
+		runLogins(os.Args[2], saramaLogin)
+		return
+	}
 	if len(os.Args) < 5 {
 		fmt.Fprintln(os.Stderr, "usage: clients franz|franz-consumer|sarama [VERSION] BOOTSTRAP STEM REPLICATION")
 		os.Exit(2)

@@ -44,6 +44,7 @@ def most_held(read: Callable[[], Iterator[Any]]) -> tuple[int, int]:
 
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("bounded", [False, True])
+@pytest.mark.memory
 def test_a_range_holds_a_row_at_a_time(rocks: RocksMap, bounded: bool, reverse: bool) -> None:
     for number in range(ROWS):
         rocks.put(key(number), VALUE)
@@ -53,6 +54,7 @@ def test_a_range_holds_a_row_at_a_time(rocks: RocksMap, bounded: bool, reverse: 
     assert held < ALL_OF_IT / 20
 
 
+@pytest.mark.memory
 def test_stores_return_rows_one_by_one(tmp_path: Path) -> None:
     context: Any = Context(tmp_path, cache_bytes=100_000)
     plain = builders.key_value_store("plain", STRING, BYTES).build()

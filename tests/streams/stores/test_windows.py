@@ -280,6 +280,7 @@ def in_use(work: Callable[[], None]) -> int:
         tracemalloc.stop()
 
 
+@pytest.mark.memory
 @pytest.mark.parametrize("kind", ["window", "session"])
 def test_expired_rows_leave_the_memory(kind: str) -> None:
     """Memory holds the rows of the retention, and a part of it more, for any lifetime of the store."""

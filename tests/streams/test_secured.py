@@ -1,0 +1,174 @@
+"""The streams runtime and a broker with TLS and SASL: a word count, the connections of its members, failed logins."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer
+from confluent_kafka import TopicPartition as Position
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from odradek.broker_process import BrokerProcess
+from odradek.protocol import messages as m
+from odradek.security import Security, allow
+from odradek.streams.errors import StreamsError
+from odradek.streams.group.authentication import AuthenticationFailedError, ConnectionSecurity
+from odradek.streams.group.connection import BrokerConnection
+from odradek.streams.reset import Reset, reset
+from odradek.streams.runtime import KafkaStreams, State
+from tests.streams.counting import BROKER, COUNTS, QUICK, WORDS, word_counts
+from tests.support.eventually import eventually
+
+pytestmark = pytest.mark.slow
+
+APPLICATION = "counts"
+PASSWORD = "alice-secret"
+TIMEOUT_S = 60.0
+SESSION_MS = 1_500
+OVER_A_SESSION_S = 2.0
+HALF = 175
+ALICE = Security(
+    "tls+scram+plain+oauth",
+    users={"alice": PASSWORD},
+    acls=[allow("alice", topic=[WORDS, COUNTS, f"{APPLICATION}-*"], group=f"{APPLICATION}*", cluster=True)],
+)
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    properties = {
+        **BROKER,
+        "connection.failed.authentication.delay.ms": "10",
+        "connections.max.reauth.ms": str(SESSION_MS),
+    }
+    with BrokerProcess(tmp_path_factory.mktemp("secured"), {**BROKER, **properties}, security=ALICE) as running:
+        yield running
+
+
+def read_counts(client: dict[str, Any], words: Counter[str]) -> dict[str, list[int]]:
+    """The counts of each word in their order, as soon as each is as high as in `words`."""
+    consumer = Consumer({**client, "group.id": f"{APPLICATION}-reader"})
+    consumer.assign([Position(COUNTS, 0, OFFSET_BEGINNING)])
+    found: dict[str, list[int]] = {word: [] for word in words}
+
+    def read() -> dict[str, list[int]]:
+        for message in consumer.consume(1000, 0.1):
+            assert message.error() is None
+            key, value = message.key(), message.value()
+            assert key is not None
+            assert value is not None
+            found[key.decode()].append(int.from_bytes(value, "big"))
+        return found
+
+    eventually(read, lambda counts: all(len(counts[word]) >= count for word, count in words.items()))
+    consumer.close()
+    return found
+
+
+def test_words_are_counted_over_tls_and_scram(broker: BrokerProcess, tmp_path: Path) -> None:
+    """The user may use the topics of the application and no others; sessions end within the test."""
+    client = broker.client_config("alice")
+    admin = AdminClient(client)
+    for future in admin.create_topics([NewTopic(WORDS, 2, 1), NewTopic(COUNTS, 1, 1)]).values():
+        future.result(TIMEOUT_S)
+    words = [f"word{number % 7}" for number in range(2 * HALF)]
+    producer = Producer(client)
+    config = {**QUICK, **client, "application.id": APPLICATION, "state.dir": str(tmp_path)}
+    with KafkaStreams(word_counts(), config) as streams:
+        streams.wait_until(State.RUNNING, TIMEOUT_S)
+        begin_s = time.monotonic()
+        for start in (0, HALF):
+            for word in words[start : start + HALF]:
+                producer.produce(WORDS, word.encode())
+            assert producer.flush(TIMEOUT_S) == 0
+            found = read_counts(client, Counter(words[: start + HALF]))
+            # Members send heartbeats over the end of a session.
+            eventually(lambda: time.monotonic() - begin_s, lambda passed_s: passed_s > OVER_A_SESSION_S)
+            assert streams.state is State.RUNNING
+    assert found == {word: list(range(1, count + 1)) for word, count in Counter(words).items()}
+    actions: list[str] = []
+    reset(Reset(APPLICATION, broker.bootstrap, [WORDS], client=client, force=True), actions.append)
+    assert admin.list_topics(timeout=TIMEOUT_S).topics.keys() == {WORDS, COUNTS}
+
+
+def with_connection(broker: BrokerProcess, config: dict[str, Any], then: Callable[[BrokerConnection], None]) -> None:
+    connection = BrokerConnection((broker.host, broker.port), "test", ConnectionSecurity.of(config))
+    try:
+        then(connection)
+    finally:
+        connection.close()
+
+
+def ask(connection: BrokerConnection) -> None:
+    assert connection.ask(m.MetadataRequest(topics=[]), 5.0).brokers
+
+
+@pytest.mark.parametrize("mechanism", ALICE.mechanisms)
+def test_connections_authenticate_and_renew_their_sessions(broker: BrokerProcess, mechanism: str) -> None:
+    def ask_over_a_session(connection: BrokerConnection) -> None:
+        begin_s = time.monotonic()
+        eventually(lambda: ask(connection), lambda _: time.monotonic() - begin_s > OVER_A_SESSION_S)
+
+    with_connection(broker, broker.client_config("alice", mechanism=mechanism), ask_over_a_session)
+
+
+def test_client_certificates(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path, security="mtls") as broker:
+        config = broker.client_config("alice")
+        with_connection(broker, config, ask)
+        without = {name: value for name, value in config.items() if "certificate" not in name and "key" not in name}
+        with pytest.raises((AuthenticationFailedError, OSError)):
+            with_connection(broker, without, ask)
+
+
+def rejected(broker: BrokerProcess, mechanism: str = "SCRAM-SHA-512", **others: Any) -> str:
+    config = broker.client_config("alice", mechanism=mechanism) | {
+        name.replace("_", "."): value for name, value in others.items()
+    }
+    with pytest.raises(AuthenticationFailedError) as raised:
+        with_connection(broker, config, ask)
+    return str(raised.value)
+
+
+def test_failed_logins_name_the_reason_and_no_secret(broker: BrokerProcess) -> None:
+    for mechanism, reason in (("PLAIN", "Invalid username or password"), ("SCRAM-SHA-512", "invalid credentials")):
+        text = rejected(broker, mechanism, sasl_password="mallory-guess")
+        assert reason in text
+        assert "mallory-guess" not in text
+    token = broker.issuer.token("alice", aud="another")
+    config = broker.client_config("alice", mechanism="OAUTHBEARER", token=token)
+    with pytest.raises(AuthenticationFailedError, match="SASL/OAUTHBEARER"):
+        with_connection(broker, config, ask)
+    with pytest.raises(AuthenticationFailedError, match="CERTIFICATE_VERIFY_FAILED"):
+        with_connection(broker, {**broker.client_config("alice"), "ssl.ca.location": None}, ask)
+
+
+def test_an_application_that_may_not_log_in_ends_with_the_reason(broker: BrokerProcess, tmp_path: Path) -> None:
+    config = {**QUICK, **broker.client_config("alice"), "application.id": APPLICATION, "state.dir": str(tmp_path)}
+    with KafkaStreams(word_counts(), {**config, "sasl.password": "mallory-guess"}) as streams:
+        streams.wait_until(State.ERROR, TIMEOUT_S)
+    assert isinstance(streams.failure, StreamsError)
+    assert "mallory-guess" not in str(streams.failure)
+
+
+@pytest.mark.parametrize(
+    ("properties", "message"),
+    [
+        ({"security.protocol": "TLS"}, "security.protocol=TLS; allowed: PLAINTEXT, SSL"),
+        ({"security.protocol": "ssl", "ssl.crl.location": "c"}, r"ssl\.crl\.location is not supported"),
+        ({"security.protocol": "ssl", "ssl.ca.location": "/none"}, r"ssl\.\* properties cannot be applied"),
+        ({"security.protocol": "sasl_ssl"}, "sasl.mechanism=None is not supported"),
+        ({"security.protocol": "sasl_ssl", "sasl.mechanism": "GSSAPI"}, "sasl.mechanism=GSSAPI is not supported"),
+        ({"security.protocol": "sasl_ssl", "sasl.mechanism": "OAUTHBEARER"}, "requires oauth_cb"),
+        ({"security.protocol": "sasl_ssl", "sasl.mechanisms": "PLAIN"}, "requires sasl.username and sasl.password"),
+    ],
+)
+def test_properties_that_cannot_be_applied(properties: dict[str, Any], message: str) -> None:
+    with pytest.raises(StreamsError, match=message):
+        ConnectionSecurity.of(properties)
