@@ -35,6 +35,7 @@ ENTRYPOINT ["/opt/odradek/bin/python", "-m", "odradek.spark_jobs.pipeline"]
 FROM python:3.13-slim
 COPY --from=build /opt/odradek /opt/odradek
 RUN useradd --system --uid 1000 --user-group --no-create-home odradek \
+    && install --directory --owner=odradek --group=odradek /etc/odradek \
     && install --directory --owner=odradek --group=odradek /var/lib/odradek
 ENV PATH=/opt/odradek/bin:$PATH \
     PYTHONUNBUFFERED=1 \

@@ -4,7 +4,6 @@
 PYTHON ?= $(firstword $(foreach p,python3 python3.14 python3.13 python3.12 python3.11,\
 	$(shell $(p) -c 'import sys; print("$(p)") if sys.version_info >= (3, 11) else None' 2>/dev/null)))
 BIN := .venv/bin
-SPARK_TESTS := tests/spark_jobs tests/benchmarks/test_spark_cases.py
 SOURCES := pyproject.toml $(wildcard protocol/*.c protocol/*.h)
 
 # Every broker of a test is a process of its own. Where Python may not keep what it has compiled (some machines and images
@@ -14,7 +13,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # The order of sets is the same in every run.
 export PYTHONHASHSEED := 0
 
-.PHONY: run test check coverage format wheel docs bench simulate mutants explore soak compose-check clean
+.PHONY: run test check format wheel docs bench simulate mutants explore soak compose-check clean
 
 run: .venv/.installed
 	@exec $(BIN)/odradek broker --override broker.id=0 --override listeners=PLAINTEXT://127.0.0.1:9092 \
@@ -24,18 +23,12 @@ test: .venv/.installed-dev
 	$(BIN)/python -m tests.jvm fetch
 	$(BIN)/python -m tests.clients fetch
 	$(BIN)/python -m tests.lint
-	$(BIN)/python -m pytest -n auto --maxprocesses 8 -m "not slow and not jvm"
-	$(BIN)/python -m pytest -n 3 --dist loadgroup --no-loadscope-reorder -m "slow or jvm" $(SPARK_TESTS:%=--ignore=%)
-	$(BIN)/python -m pytest -m "slow or jvm" $(SPARK_TESTS)
+	$(BIN)/python -m pytest -n auto --maxprocesses 8 -p tests.branch_coverage -m "not slow and not jvm and not memory"
+	$(BIN)/python -m pytest -n 4 --dist loadgroup --no-loadscope-reorder -m "slow or jvm or memory"
 
 check: .venv/.installed-dev
 	$(BIN)/python -m tests.lint
 	$(BIN)/python -m pytest -n auto --maxprocesses 8 -m "not slow and not jvm"
-
-coverage: .venv/.installed-dev
-	rm -rf build/coverage
-	$(BIN)/python -m coverage run -m pytest -n auto --maxprocesses 8 -m "not slow and not jvm"
-	$(BIN)/python -m tests.coverage_table
 
 format: .venv/.installed-dev
 	$(BIN)/ruff check --fix --quiet
