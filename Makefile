@@ -4,6 +4,8 @@
 PYTHON ?= $(firstword $(foreach p,python3 python3.14 python3.13 python3.12 python3.11,\
 	$(shell $(p) -c 'import sys; print("$(p)") if sys.version_info >= (3, 11) else None' 2>/dev/null)))
 BIN := .venv/bin
+# In a process of their own: what other tests leave to a thread or to the collector of cycles would count, too.
+MEASURE_MEMORY = $(shell grep -rl pytest.mark.memory --include="test_*.py" tests)
 SOURCES := pyproject.toml $(wildcard protocol/*.c protocol/*.h)
 
 # Every broker of a test is a process of its own. Where Python may not keep what it has compiled (some machines and images
@@ -24,7 +26,8 @@ test: .venv/.installed-dev
 	$(BIN)/python -m tests.clients fetch
 	$(BIN)/python -m tests.lint
 	$(BIN)/python -m pytest -n auto --maxprocesses 8 -p tests.branch_coverage -m "not slow and not jvm and not memory"
-	$(BIN)/python -m pytest -n 4 --dist loadgroup --no-loadscope-reorder -m "slow or jvm or memory"
+	$(BIN)/python -m pytest -m memory $(MEASURE_MEMORY)
+	$(BIN)/python -m pytest -n 4 --dist loadgroup --no-loadscope-reorder -m "(slow or jvm) and not memory"
 
 check: .venv/.installed-dev
 	$(BIN)/python -m tests.lint

@@ -16,6 +16,10 @@ from odradek.protocol.sasl.exchange import SaslError
 TOKEN_AUTH: Final = "tokenauth"
 GS2_HEADER: Final = b"n,,"
 MOST_ITERATIONS_DIGITS: Final = 10
+MOST_BYTES: Final = 32 * 1024
+"""Of a message. A client's longest holds a name of some hundred bytes; half a megabyte, which
+`sasl.server.max.receive.size` allows, would occupy the event loop for 0.15 s.
+"""
 
 _VALUE_SAFE: Final = r"[\x01-\x2b\x2d-\x3c\x3e-\x7f]+"
 _VALUE: Final = r"[\x01-\x2b\x2d-\x7f]+"
@@ -139,7 +143,7 @@ def decode_server_final(message: bytes) -> ServerFinal:
 
 def _match(pattern: re.Pattern[str], kind: str, message: bytes) -> re.Match[str]:
     """Kafka's exception contains the message; the proof of a password is in it, so here it does not."""
-    found = pattern.fullmatch(message.decode("utf-8", "replace"))
+    found = pattern.fullmatch(message.decode("utf-8", "replace")) if len(message) <= MOST_BYTES else None
     if found is None:
         raise SaslError(f"Invalid SCRAM {kind} message format")
     return found

@@ -3,7 +3,7 @@
 While `scanning` is active, secrets register themselves where they enter the code: properties of type PASSWORD, users of
 `Security`, salted credentials, token HMACs and signatures. What brokers show is collected in the same way: the log of
 this process, exception messages, descriptions of configurations; and of brokers in processes their log, their
-DescribeConfigs answers and their command lines.
+DescribeConfigs answers, their metrics and their command lines.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
+from urllib.request import urlopen
 
 import pytest
 
@@ -25,16 +26,18 @@ from odradek.broker.security import cipher_suites, delegation_token_manager, jks
 from odradek.broker.security.state import delegation_tokens, jaas, jwks
 from odradek.broker_process import BrokerProcess
 from odradek.cluster_security import ClusterSecurity
+from odradek.ports import free_port
 from odradek.protocol import messages as m
 from odradek.protocol.errors import KafkaError
 from odradek.protocol.sasl import exchange, oauthbearer, scram_credentials
-from odradek.ready_process import ReadyProcess
+from odradek.ready_process import HOST, ReadyProcess
 from odradek.security import Security
 from odradek.token_issuer import SigningKey
 
 LEAST_LENGTH: Final = 8
 """Of a secret; shorter ones, as "secret", are parts of other words."""
 BROKER: Final = 4
+METRICS_TIMEOUT_S: Final = 30.0
 _PEM_KEY: Final = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----(.*?)-----END", re.DOTALL)
 _SECRET_OPTION: Final = re.compile(r"user_.*|.*(?:password|secret).*", re.IGNORECASE)
 _ERRORS: Final[tuple[type[Exception], ...]] = (
@@ -59,6 +62,7 @@ class SecretScan:
     def __init__(self) -> None:
         self._secrets: dict[str, str] = {}  # text -> description
         self._shown: dict[str, set[str]] = {}  # place -> texts
+        self._metrics: dict[ReadyProcess, str] = {}
 
     @property
     def count(self) -> int:
@@ -106,6 +110,18 @@ class SecretScan:
     def collect(self, place: str, text: str) -> None:
         """Search a text at the end: its secrets may be registered later."""
         self._shown.setdefault(place, set()).add(text)
+
+    def with_metrics(self, broker: BrokerProcess, arguments: list[str]) -> list[str]:
+        """The arguments of a broker that also serves its metrics."""
+        address = self._metrics.setdefault(broker, f"{HOST}:{free_port(HOST)}")
+        return [*arguments, f"--metrics={address}"]
+
+    def collect_metrics(self, broker: BrokerProcess) -> None:
+        """The metrics page of a broker that serves one."""
+        address = self._metrics.get(broker)
+        if address is not None:
+            with urlopen(f"http://{address}/metrics", timeout=METRICS_TIMEOUT_S) as page:
+                self.collect("a metrics page", page.read().decode())
 
     def findings(self) -> list[str]:
         """Places with the description of the secret that they show, never with the secret."""
@@ -212,9 +228,20 @@ def _collect_all(scan: SecretScan, patch: pytest.MonkeyPatch) -> None:
     for kind in _ERRORS:
         _before(patch, kind, "__init__", message)
     _after(patch, BrokerConfig, "__init__", lambda config, _: _collect_description(scan, config))
+    _serve_metrics(scan, patch)
     _after(patch, ReadyProcess, "await_ready", lambda process, _: collect_title(scan, process.pid))
     _before(patch, ReadyProcess, "stop", lambda process: collect_process(scan, process))
     _before(patch, ReadyProcess, "_forget", lambda process, _: scan.collect("the log of a process", process.output))
+
+
+def _serve_metrics(scan: SecretScan, patch: pytest.MonkeyPatch) -> None:
+    arguments_of = BrokerProcess._arguments
+
+    def arguments(broker: BrokerProcess) -> list[str]:
+        found = arguments_of(broker)
+        return scan.with_metrics(broker, found) if broker.peers_port else found
+
+    patch.setattr(BrokerProcess, "_arguments", arguments)
 
 
 def _collect_description(scan: SecretScan, config: BrokerConfig) -> None:
@@ -233,12 +260,14 @@ def collect_title(scan: SecretScan, pid: int) -> None:
 
 
 def collect_process(scan: SecretScan, process: ReadyProcess) -> None:
-    """The command line and the DescribeConfigs answer of a broker that runs with `security=`."""
+    """The command line of a process; of a broker that runs with `security=` its DescribeConfigs answers and metrics."""
     if not process.running:
         return
     collect_title(scan, process.pid)
     if not isinstance(process, BrokerProcess) or not process.peers_port:
         return
+    with contextlib.suppress(OSError):
+        scan.collect_metrics(process)
     with contextlib.suppress(OSError), process.admin() as wire:
         brokers = [str(broker.node_id) for broker in wire.metadata([]).brokers]
         for name in ("", *brokers):

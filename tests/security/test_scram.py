@@ -190,6 +190,15 @@ def test_first_messages_are_read_as_kafka_reads_them(classes: KafkaClasses, mess
             assert ours.bare == str(theirs.clientFirstMessageBare()).encode()
 
 
+def test_a_message_that_would_occupy_the_event_loop_is_not_parsed() -> None:
+    """Before authentication `sasl.server.max.receive.size` allows half a megabyte."""
+    begin, end = b"n,,n=", b",r=nonce"
+    name = b"a" * (scram_messages.MOST_BYTES - len(begin) - len(end))
+    assert scram_messages.decode_client_first(begin + name + end).name == name.decode()
+    with pytest.raises(SaslError, match="format"):
+        scram_messages.decode_client_first(begin + name + b"a" + end)
+
+
 @pytest.mark.jvm
 @settings(max_examples=300)
 @given(_pieces(*_SECOND))

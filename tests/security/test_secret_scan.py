@@ -74,7 +74,7 @@ def test_a_secret_that_a_process_shows_is_found(scan: SecretScan, tmp_path: Path
     with BrokerProcess(tmp_path / PLANTED, security="plain") as broker, broker.log_path.open("a") as log:
         log.write(PLANTED)
     shown = {each.partition(" shows ")[0] for each in scan.findings()}
-    assert shown == {"a DescribeConfigs answer", "a command line", "the log of a process"}
+    assert shown == {"a DescribeConfigs answer", "a command line", "a metrics page", "the log of a process"}
 
 
 def _configure_users() -> None:
