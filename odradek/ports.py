@@ -45,7 +45,7 @@ class _Blocks:
     """The blocks of one process."""
 
     def __init__(self) -> None:
-        self._held: list[socket.socket] = []
+        self._held: list[int] = []  # descriptors, which stay open to the end of the process without a warning
         self._rest: Iterator[int] = iter(())
 
     def ports(self) -> Iterator[int]:
@@ -65,7 +65,7 @@ class _Blocks:
         except OSError:
             claim.close()
             return False
-        self._held.append(claim)
+        self._held.append(claim.detach())
         return True
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
 import sys
@@ -22,7 +23,7 @@ def nothing_begun(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
     for blocks in taken.values():
         for claim in blocks._held:
-            claim.close()
+            os.close(claim)
 
 
 def test_no_outgoing_connection_gets_a_reserved_port(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
