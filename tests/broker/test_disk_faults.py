@@ -149,7 +149,9 @@ async def test_a_broker_survives_the_loss_of_all_directories_but_the_last(tmp_pa
         client, pid = await Client.connect(process.port), process.pid
         here, there = await spread(client, tmp_path)
         (tmp_path / "d1").rename(tmp_path / "away")
-        assert (await client.produce("t", batch(b"v"), partition=there[0])).error_code == 0
+        # The next checkpoint fails. It may come before this write, which an open file would still take.
+        written = await client.produce("t", batch(b"v"), partition=there[0])
+        assert written.error_code in (0, ErrorCode.KAFKA_STORAGE_ERROR)
         await shown_lost(client, *(("t", index) for index in there))
         assert (await client.produce("t", batch(b"v"), partition=here[0])).error_code == 0
         (tmp_path / "d0").rename(tmp_path / "gone")
