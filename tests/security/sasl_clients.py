@@ -10,7 +10,7 @@ from aiokafka.errors import KafkaError as AiokafkaError
 from confluent_kafka import KafkaError as RdKafkaError
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
-from kafka import KafkaAdminClient
+from kafka import KafkaProducer
 from kafka.errors import KafkaError
 
 PASSWORD = "alice-secret"
@@ -40,19 +40,22 @@ def listed_by_librdkafka(port: int, mechanism: str, password: str) -> set[int]:
 
 def listed_by_kafka_python(port: int, mechanism: str, password: str) -> set[int]:
     """As `listed_by_librdkafka`."""
+    # With a version the constructor does not connect, so that there is a client that can be closed: its thread would
+    # try again for ever.
+    client = KafkaProducer(
+        bootstrap_servers=f"127.0.0.1:{port}",
+        security_protocol="SASL_PLAINTEXT",
+        sasl_mechanism=mechanism,
+        sasl_plain_username="alice",
+        sasl_plain_password=password,
+        api_version=(2, 8),
+        max_block_ms=20_000 if password == PASSWORD else 500,
+    )
     try:
-        client = KafkaAdminClient(
-            bootstrap_servers=f"127.0.0.1:{port}",
-            security_protocol="SASL_PLAINTEXT",
-            sasl_mechanism=mechanism,
-            sasl_plain_username="alice",
-            sasl_plain_password=password,
-            bootstrap_timeout_ms=20_000 if password == PASSWORD else 500,
-        )
+        client.partitions_for("listed")
+        return {broker.node_id for broker in client._metadata.brokers()}
     except KafkaError as error:
         raise PermissionError from error
-    try:
-        return {each["broker_id"] for each in client.describe_cluster()["brokers"]}
     finally:
         client.close()
 
