@@ -1,4 +1,4 @@
-"""The measurement of the authorizer's cost works; its figures say nothing at this size."""
+"""The measurement of the authorizer's cost runs; at this size its results have no meaning."""
 
 from __future__ import annotations
 
