@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 from collections.abc import AsyncIterator, Iterator
 
@@ -14,6 +15,8 @@ from tests.scheduling import arrange
 from tests.support.connections import closing_connections
 
 searches.load()
+# pytest-asyncio asks for the loop before its first test. Where none was ever set, Python makes one, which stays open.
+asyncio.set_event_loop(None)
 
 
 @pytest.hookimpl(tryfirst=True)

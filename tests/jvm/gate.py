@@ -26,11 +26,14 @@ class Gate:
         self._port, self._target = port, target
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
+        self._is_shut = True
         self._passing: set[asyncio.Task[None]] = set()
+        self._ways: set[asyncio.Task[None]] = set()
 
     def open(self) -> None:
         """Listen. Raises OSError where the port is in use."""
         self._loop = asyncio.new_event_loop()
+        self._is_shut = False
         self._thread = threading.Thread(target=self._loop.run_forever, name=f"gate at {self._port}", daemon=True)
         self._thread.start()
         listening = asyncio.start_server(self._let_in, HOST, self._port)
@@ -57,32 +60,46 @@ class Gate:
     # ---- in the thread of the loop
 
     async def _end(self) -> None:
+        """End every connection, also one that is being accepted or connected: when the loop ends, no task is left that
+        would close its transport.
+        """
+        self._is_shut = True
+        this = asyncio.current_task()
+        # There is no event for a loop without tasks. A server that is closed could not finish an accept.
+        while asyncio.all_tasks() - self._passing - {this}:  # noqa: ASYNC110
+            await asyncio.sleep(0)
         self._server.close()
-        for each in self._passing:
-            each.cancel()
-        await asyncio.gather(*self._passing, return_exceptions=True)
+        while asyncio.all_tasks() != {this}:
+            for way in self._ways:
+                way.cancel()
+            await asyncio.sleep(0)
 
     async def _let_in(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
         self._passing.add(task)
         try:
-            with contextlib.suppress(OSError, asyncio.CancelledError):
+            with contextlib.suppress(OSError):
                 await self._join(reader, writer)
         finally:
-            self._passing.discard(task)
             await _abort(writer)
+            self._passing.discard(task)
 
     async def _join(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Until either side ends."""
         behind, to_behind = await asyncio.open_connection(HOST, self._target)
-        ways = [asyncio.ensure_future(_pour(reader, to_behind)), asyncio.ensure_future(_pour(behind, writer))]
         try:
-            await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+            if not self._is_shut:
+                ways = {asyncio.create_task(_pour(reader, to_behind)), asyncio.create_task(_pour(behind, writer))}
+                self._ways |= ways
+                self._passing |= ways
+                await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+                for way in ways:
+                    way.cancel()
+                await asyncio.gather(*ways, return_exceptions=True)
+                self._ways -= ways
+                self._passing -= ways
         finally:
-            for way in ways:
-                way.cancel()
-            await asyncio.gather(*ways, return_exceptions=True)
             await _abort(to_behind)
 
 
