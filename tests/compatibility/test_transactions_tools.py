@@ -86,7 +86,7 @@ def test_a_transaction_is_listed_and_described(broker: Broker, topic: str, relea
     assert transactions(broker, *at, "1", release=release) == []
 
     producer.commit_transaction(30)
-    await_state(broker, topic, "CompleteCommit", release)
+    await_state(broker, topic, "CompleteCommit")
     began = described["CurrentTransactionStartTimeMs"]
     (described,) = transactions(broker, "describe", "--transactional-id", topic, release=release)
     assert (described["TransactionState"], described["TopicPartitions"]) == ("CompleteCommit", "")
@@ -98,18 +98,20 @@ def test_a_transaction_is_listed_and_described(broker: Broker, topic: str, relea
     producer.produce(topic, b"another line", partition=0)
     assert producer.flush(30) == 0
     producer.abort_transaction(30)
-    await_state(broker, topic, "CompleteAbort", release)
+    await_state(broker, topic, "CompleteAbort")
+    listed = row_of(transactions(broker, "list", release=release), TransactionalId=topic)
+    assert listed["TransactionState"] == "CompleteAbort"
 
 
-def await_state(broker: Broker, transactional_id: str, state: str, release: str) -> None:
+def await_state(broker: Broker, transactional_id: str, state: str) -> None:
     """The client has its response before the last marker is written."""
-
-    def listed() -> str:
-        return row_of(transactions(broker, "list", release=release), TransactionalId=transactional_id)[
-            "TransactionState"
-        ]
-
-    eventually(listed, lambda found: found == state, f"{transactional_id} is in {state}")
+    request = m.DescribeTransactionsRequest(transactional_ids=[transactional_id])
+    with Wire(*parse_address(broker.bootstrap), timeout_s=30) as wire:
+        eventually(
+            lambda: wire.ask(request, 0).transaction_states[0].transaction_state,
+            lambda found: found == state,
+            f"{transactional_id} is in {state}",
+        )
 
 
 def test_unknown_transactions_are_not_described(broker: Broker, topic: str) -> None:
@@ -198,7 +200,7 @@ def test_both_topics_are_dumped(broker: Broker, topic: str, group: str, release:
         producer.send_offsets_to_transaction(offsets, consumer.consumer_group_metadata(), 30)
         end(30)
     consumer.close()
-    await_state(broker, topic, "CompleteAbort", release)
+    await_state(broker, topic, "CompleteAbort")
 
     lines = dumped(broker, "__transaction_state", "--transaction-log-decoder", release)
     own = [line for line in lines if topic in line]

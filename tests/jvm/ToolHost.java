@@ -15,15 +15,18 @@ import java.io.InputStream;
 import java.io.InputStreamReader;
 import java.io.OutputStream;
 import java.io.PrintStream;
+import java.lang.reflect.Field;
 import java.lang.reflect.InvocationTargetException;
 import java.net.MalformedURLException;
 import java.net.URL;
 import java.net.URLClassLoader;
 import java.nio.charset.StandardCharsets;
+import java.time.Duration;
 import java.util.HexFormat;
 import java.util.List;
 import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.stream.Stream;
+import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.common.utils.Exit;
 
 public class ToolHost {
@@ -185,6 +188,7 @@ public class ToolHost {
             int count = threads.enumerate(found);
             for (Thread thread : Stream.of(found).limit(count).toList()) {
                 if (thread.getName().startsWith("kafka-admin-client-thread")) {
+                    close(thread);
                     thread.join(CLOSING_MS);
                     if (thread.isAlive()) {
                         return true;
@@ -192,6 +196,22 @@ public class ToolHost {
                 }
             }
             return false;
+        }
+
+        /** Closes the admin client of a thread, where this Java has the field that leads to it. */
+        private static void close(Thread thread) {
+            try {
+                Object runnable = value(Thread.class, "target", thread);
+                ((Admin) value(runnable.getClass(), "this$0", runnable)).close(Duration.ZERO);
+            } catch (Exception e) {
+                return; // the client goes on, and its JVM runs no other tool
+            }
+        }
+
+        private static Object value(Class<?> owner, String name, Object of) throws ReflectiveOperationException {
+            Field field = owner.getDeclaredField(name);
+            field.setAccessible(true);
+            return field.get(of);
         }
 
         private void call(String className, String[] arguments) {

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from odradek.broker_process import BrokerProcess
 from odradek.ports import free_port
 from tests.jvm.process import Result, ToolError, run_java
-from tests.jvm.tool_host import Hosts
+from tests.jvm.tool_host import Host, Hosts
 from tests.jvm.tools import VERSIONS, main_class, run_tool, tool_command
 
 pytestmark = pytest.mark.jvm
@@ -46,3 +47,14 @@ def test_a_tool_that_is_not_done_in_time_is_ended_and_the_next_one_runs() -> Non
 def test_a_failure_contains_the_output_of_the_tool() -> None:
     with pytest.raises(ToolError, match=r"exit status 1: kafka-topics --create\n(.*\n)*.*bootstrap-server"):
         run_tool("3.9.2", "kafka-topics", ["--create"])
+
+
+@pytest.mark.parametrize("version", ["3.9.2", "4.3.0"])
+def test_a_host_closes_the_admin_client_that_a_tool_leaves_open(odradek_broker: BrokerProcess, version: str) -> None:
+    host = Host(version)
+    try:
+        listed = ["--bootstrap-server", odradek_broker.bootstrap, "list"]
+        assert host.run(main_class(version, "kafka-transactions"), listed, "", None, 60).status == 0
+        assert host.usable
+    finally:
+        host.end()

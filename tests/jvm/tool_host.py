@@ -26,6 +26,8 @@ from tests.jvm.process import (
 from tests.jvm.watchdog import watchdog
 
 SOURCE = Path(__file__).with_name("ToolHost.java")
+OPENED = ("--add-opens", "java.base/java.lang=ALL-UNNAMED")
+"""For the field of a thread that leads to an admin client that its tool has not closed."""
 MOST_RUNS = 200
 """After this many runs a new host replaces one: the leftovers of tools (metrics, threads) stay bounded."""
 
@@ -38,7 +40,7 @@ class Host:
         self._runs = 0
         self._busy = False  # a leftover of a tool still works
         self._process = subprocess.Popen(
-            java_command(version, str(SOURCE), [], (*QUICK_START, *QUIET)),
+            java_command(version, str(SOURCE), [], (*QUICK_START, *QUIET, *OPENED)),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             start_new_session=True,
