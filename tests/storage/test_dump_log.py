@@ -28,8 +28,7 @@ from odradek.storage.producers import WAIVED
 from odradek.storage.reading import DamagedLog
 from odradek.storage.verify import verify
 from tests.jvm.kafka import running_kafka
-from tests.jvm.process import QUICK_START, QUIET, run_java
-from tests.jvm.tools import tool_command
+from tests.jvm.tools import run_tool
 from tests.storage.batches import NOW_MS, batch, open_log
 
 VERSION = "3.9.2"
@@ -42,8 +41,7 @@ def ours(*arguments: str) -> Result:
 
 def assert_as_kafka_prints(*arguments: str) -> str:
     """Runs both tools; returns their output, which is the same."""
-    command = tool_command(VERSION, "kafka-dump-log", arguments, (*QUICK_START, *QUIET, "-Dfile.encoding=UTF-8"))
-    kafka = run_java(command, timeout_s=120)
+    kafka = run_tool(VERSION, "kafka-dump-log", arguments, timeout_s=120)
     result = ours(*arguments)
     assert result.exit_code == 0, result.stderr
     for line, expected in itertools.zip_longest(result.stdout.split("\n"), kafka.stdout.split("\n")):
