@@ -1,5 +1,5 @@
-"""Apache Kafka 3.9.2 beside brokers of Odradek in a cluster: changed configurations, and requests to Odradek's
-controller.
+"""Apache Kafka 3.9.2 beside brokers of Odradek in a cluster under Odradek's controller: it joins, follows, leads, and
+moves its leaderships back, under load; changed configurations, and requests to the controller.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
 from tests.broker.admin_requests import BROKER, DELETE, SET, TOPIC, describe, set_config
 from tests.broker.wire import Client, batch
+from tests.compatibility.moving import TOPIC as MOVING
+from tests.compatibility.moving import Partition, there_and_back
 from tests.jvm.kafka import Kafka
 from tests.registry.zookeeper_server import ZooKeeperServer
 from tests.support.eventually import eventually_async
@@ -32,7 +34,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterProcess
     zookeeper = ZooKeeperServer(folder, folder / "zookeeper")
     zookeeper.start()
     try:
-        overrides = {"auto.leader.rebalance.enable": "false"}
+        overrides = {"auto.leader.rebalance.enable": "false", "replica.lag.time.max.ms": "3000"}
         with ClusterProcess(folder / "cluster", len(OURS), overrides, zookeeper=zookeeper.connect + "/both") as running:
             yield running
     finally:
@@ -50,6 +52,7 @@ def kafka(cluster: ClusterProcess, tmp_path_factory: pytest.TempPathFactory) -> 
         "advertised.listeners": addresses,
         "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,PEERS:PLAINTEXT",
         "inter.broker.listener.name": "PEERS",  # as ClusterProcess has it
+        "auto.leader.rebalance.enable": "false",
         "replica.lag.time.max.ms": "2000",
         "replica.fetch.wait.max.ms": "500",
     }
@@ -109,6 +112,16 @@ async def clients(cluster: ClusterProcess, kafka: Kafka) -> AsyncIterator[Client
     yield Clients(of, cluster.controller())
     for client in of.values():
         client.close()
+
+
+async def test_kafka_follows_leads_and_returns_leadership(
+    cluster: ClusterProcess, kafka: Kafka, clients: Clients
+) -> None:
+    partition = Partition({each: cluster.brokers[each].port for each in OURS} | {KAFKA: kafka.port})
+    await partition.create(list(OURS))
+    folders = {each: cluster.brokers[each].data_dir / f"{MOVING}-0" for each in OURS}
+    folders[KAFKA] = kafka.data_dir / f"{MOVING}-0"
+    await there_and_back(partition, cluster.bootstrap_servers, [1, 2, KAFKA], [KAFKA, 1, 2], folders)
 
 
 @pytest.mark.parametrize("asked", [1, KAFKA], ids=["sent to Odradek", "sent to Kafka"])
