@@ -17,9 +17,9 @@ from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
 from tests.broker import newest_scripts
 from tests.broker.admin_scripts import alter_quotas, alter_scram, describe_quotas, describe_scram, transcript
-from tests.broker.kraft import running_kraft
 from tests.broker.wire import Client, running_broker
 from tests.jvm.kafka import Kafka
+from tests.jvm.kraft import running_kraft
 from tests.jvm.tools import run_tool
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow]

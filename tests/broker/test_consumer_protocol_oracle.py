@@ -14,8 +14,8 @@ import pytest
 
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
-from tests.broker.kraft import running_kraft
 from tests.broker.wire import Client, running_broker
+from tests.jvm.kraft import running_kraft
 from tests.support.eventually import eventually_async
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow]

@@ -28,10 +28,10 @@ from odradek.broker.metadata.state.coordinator_partition import partition_for
 from odradek.broker.transaction.state.records import LAST_EPOCH, Status
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
-from tests.broker.kraft import VERSION, running_kraft
 from tests.broker.transactions_play import a_transaction, ids, writes
 from tests.broker.transactions_script import ID, NewScript, Owner, after, before, other
 from tests.broker.wire import Client, running_broker
+from tests.jvm.kraft import VERSION, running_kraft
 from tests.jvm.tools import run_tool
 from tests.support.eventually import eventually_async
 

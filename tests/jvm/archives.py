@@ -7,25 +7,32 @@ with; Java ignores one that does not fit. Benchmarks do not use them: there Kafk
 
 from __future__ import annotations
 
+import asyncio
 import tempfile
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
+from odradek.ports import free_port
+from tests.jvm import kraft
 from tests.jvm.cache import Say, cache_folder, obtain, say_to_stderr
 from tests.jvm.jars import PINNED
 from tests.jvm.java import find_java
 from tests.jvm.kafka import SMALL_JVM, START_TIMEOUT_S, VERSION, ZOOKEEPER_JVM, Kafka, running_kafka
-from tests.jvm.process import QUICK_START, QUIET, java_command, run_java
+from tests.jvm.process import CLIENTS, OLDEST_CLIENTS, QUICK_START, QUIET, java_command, run_java
+from tests.jvm.tools import VERSIONS
 
 _CONSUMERS = {
     "2.8.2": "kafka.tools.ConsoleConsumer",
     "3.9.2": "org.apache.kafka.tools.consumer.ConsoleConsumer",
     "4.3.0": "org.apache.kafka.tools.consumer.ConsoleConsumer",
 }
+_OLDEST_CONSUMERS = dict.fromkeys(("0.10.2.2", "0.11.0.3", "1.1.1", "2.2.2"), "kafka.tools.ConsoleConsumer")
 _BROKER, _ZOOKEEPER = "kafka.Kafka", "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 
 
 def make_archives(say: Say = say_to_stderr) -> None:
-    """Run a broker and its ZooKeeper once for their archives, unless those are there.
+    """Run brokers, a ZooKeeper and clients once for their archives, unless those are there.
 
     Raises FetchError, TimeoutError, EOFError or ToolError when Kafka cannot be run.
     """
@@ -48,11 +55,28 @@ def make_archives(say: Say = say_to_stderr) -> None:
     java = find_java(say).resolve()
     stamp = f"{java} {java.stat().st_mtime_ns}\n" + "\n".join(map(str, PINNED[VERSION]))
     obtain(cache_folder() / "classes" / VERSION, stamp, fill)
-    pinned = "\n".join(str(jar) for version in _CONSUMERS for jar in PINNED[version])
-    obtain(cache_folder() / "classes" / "clients", f"{java} {java.stat().st_mtime_ns}\n{pinned}", _fill_with_clients)
+    stamp = f"{java} {java.stat().st_mtime_ns}\n" + "\n".join(map(str, PINNED[kraft.VERSION]))
+    obtain(cache_folder() / "classes" / kraft.VERSION, stamp, _fill_with_kraft)
+    for name, consumers in ((CLIENTS, _CONSUMERS), (OLDEST_CLIENTS, _OLDEST_CONSUMERS)):
+        pinned = "\n".join(str(jar) for version in consumers for jar in PINNED[version])
+        stamp = f"{java} {java.stat().st_mtime_ns}\n{pinned}"
+        obtain(cache_folder() / "classes" / name, stamp, partial(_fill_with_clients, consumers=consumers))
 
 
-def _fill_with_clients(folder: Path) -> None:
+def _fill_with_kraft(folder: Path) -> None:
+    """A formatted data directory, and the classes of a broker with KRaft."""
+
+    async def run(scratch: Path) -> None:
+        archive = f"-XX:ArchiveClassesAtExit={folder / kraft.MAIN}.jsa"
+        async with kraft.running_kraft(scratch / "running", jvm=(archive,)):
+            pass
+
+    with tempfile.TemporaryDirectory(prefix="odradek-kafka-") as name:
+        kraft.format_directory(kraft.write_properties(Path(name), folder / kraft.FORMATTED, free_port(), {}))
+        asyncio.run(run(Path(name)))
+
+
+def _fill_with_clients(folder: Path, consumers: Mapping[str, str]) -> None:
     """A consumer of each release joins a group, finds nothing to read for two seconds, and leaves. Further classes of a
     user's own program come from the jars.
     """
@@ -60,7 +84,8 @@ def _fill_with_clients(folder: Path) -> None:
         tempfile.TemporaryDirectory(prefix="odradek-kafka-") as scratch,
         running_kafka(Path(scratch) / "kafka") as kafka,
     ):
-        for version, consumer in _CONSUMERS.items():
-            asked = ["--bootstrap-server", kafka.bootstrap, "--topic", "t", "--group", version, "--timeout-ms", "2000"]
+        for version, consumer in consumers.items():
+            group = ["--group", version] if version in VERSIONS else ["--consumer-property", f"group.id={version}"]
+            asked = ["--bootstrap-server", kafka.bootstrap, "--topic", "t", *group, "--timeout-ms", "2000"]
             options = (*QUICK_START, *QUIET, f"-XX:ArchiveClassesAtExit={folder / version}.jsa")
             run_java(java_command(version, consumer, asked, options), timeout_s=START_TIMEOUT_S, check=False)

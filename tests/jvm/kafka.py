@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import shutil
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -129,7 +129,7 @@ class Kafka:
         config = self._folder / "server.properties"
         config.write_text(_properties(self._server_properties()))
         main = "kafka.Kafka"
-        archive = archive_options(self._version, main) if self._jvm == SMALL_JVM else ()
+        archive = archive_options(self._version, main) if _fits_archive(self._jvm) else ()
         command = java_command(self._version, main, [str(config)], (*self._jvm, *archive, *QUIET, _BROKER_LOGGER))
         self._broker = BackgroundProcess(command)
         # KafkaServer logs it once its listeners answer.
@@ -267,6 +267,11 @@ class Kafka:
         finally:
             client.stop()
             client.close()
+
+
+def _fits_archive(jvm: Sequence[str]) -> bool:
+    """Whether Java's options are those of the archived classes; system properties may be among them."""
+    return tuple(each for each in jvm if not each.startswith("-D")) == SMALL_JVM
 
 
 def _is_led(topic: m.MetadataResponse.MetadataResponseTopic) -> bool:

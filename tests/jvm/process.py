@@ -26,6 +26,8 @@ from tests.jvm.watchdog import watchdog
 # A tool lives for a second or two: the interpreter and the quick compiler serve it better than the optimizing one.
 QUICK_START = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-Xms32m", "-Xmx256m")
 _ARCHIVES = ("-XX:SharedArchiveFile=", "-XX:ArchiveClassesAtExit=")
+CLIENTS, OLDEST_CLIENTS = "clients", "oldest-clients"
+"""The folders of the cache with the archives of clients' classes."""
 _LOGGING = "-Dorg.slf4j.simpleLogger."
 QUIET = (f"{_LOGGING}defaultLogLevel=warn",)
 
@@ -60,8 +62,9 @@ def clients_archive(version: str) -> tuple[str, ...]:
     """Java's options for the archive of a release's clients, if there is one. Java ignores an archive that does not fit
     without a warning, so the output is the tool's own.
     """
-    archive = cache_folder() / "classes" / "clients" / f"{version}.jsa"
-    return (f"-XX:SharedArchiveFile={archive}", "-Xlog:cds=off,cds+dynamic=off") if archive.exists() else ()
+    archives = (cache_folder() / "classes" / name / f"{version}.jsa" for name in (CLIENTS, OLDEST_CLIENTS))
+    archive = next(filter(Path.exists, archives), None)
+    return (f"-XX:SharedArchiveFile={archive}", "-Xlog:cds=off,cds+dynamic=off") if archive else ()
 
 
 def archive_options(version: str, main_class: str) -> tuple[str, ...]:

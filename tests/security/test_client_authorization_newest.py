@@ -14,12 +14,12 @@ import pytest
 from odradek.broker.security.state.acls import AclOperation, ResourceType
 from odradek.broker_process import BrokerProcess
 from odradek.protocol.errors import ErrorCode
-from tests.broker.kraft import running_kraft
 from tests.comparison.data import batch_of
 from tests.comparison.pair import PROPERTIES, Ports
 from tests.comparison.scenarios_groups import serves
 from tests.comparison.scenarios_logs import make
 from tests.comparison.scenarios_transactions import begun
+from tests.jvm.kraft import running_kraft
 from tests.security.authorization_oracle import AuthorizedPair, Right, User, cluster, topic
 from tests.support.eventually import eventually_async
 
