@@ -1,15 +1,14 @@
 """Exactly once with real clients: consume, transform, produce, with the offsets in the transaction, over kills.
 
-10,000 records are copied by one process after the other while it and the broker are killed at steps that a seed draws.
+5,000 records are copied by one process after the other while it and the broker are killed at steps that a seed draws.
 A read_committed reader of the copy then finds each record once, in its partition, in order.
 
     ODRADEK_SEED=7            other steps
-    ODRADEK_SOAK_ROUNDS=10    that many times the kills, and the records
+    ODRADEK_SOAK_ROUNDS=10    that many times five kills and 10,000 records
 """
 
 from __future__ import annotations
 
-import os
 import random
 from typing import Final
 
@@ -28,14 +27,14 @@ from tests.compatibility.exactly_once import (
     write_lines,
 )
 from tests.jvm.process import BackgroundProcess
+from tests.support.nemesis import ROUNDS, SEED
 
 pytestmark = pytest.mark.slow
 
-SEED: Final = os.environ.get("ODRADEK_SEED", "1")
 PARTITIONS: Final = 3
-ROUNDS: Final = max(1, int(os.environ.get("ODRADEK_SOAK_ROUNDS", "1")))
-VICTIMS: Final[list[Victim]] = ["copier", "copier", "copier", "broker", "broker"] * ROUNDS
-RECORDS: Final = 10_000 * ROUNDS
+ONE_ROUND: Final[list[Victim]] = ["copier", "copier", "copier", "broker", "broker"]
+VICTIMS: Final[list[Victim]] = ONE_ROUND * ROUNDS or ["copier", "copier", "broker"]
+RECORDS: Final = 10_000 * ROUNDS or 5_000
 FENCED_MS: Final = 10_000
 """The longest wait of a copier that is to be fenced."""
 LONGEST: Final = 40
