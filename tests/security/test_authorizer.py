@@ -111,7 +111,7 @@ def _authorizer(acls: list[AclBinding], *, everyone: bool = False) -> AclAuthori
 
 
 @pytest.mark.jvm
-@settings(max_examples=100)
+@settings(max_examples=40)
 @given(acls=st.lists(bindings, max_size=9), everyone=st.booleans(), again=st.lists(filters, max_size=3))
 def test_decisions_are_those_of_kafka(
     kafka_authorizers: dict[bool, KafkaAuthorizer],
