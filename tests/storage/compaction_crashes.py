@@ -263,13 +263,13 @@ def judged(crash: Crash, way: str, choose: Choose | None, seen: set[object]) -> 
     return None
 
 
-def ways(crash: Crash) -> dict[str, Choose | None]:
+def ways(crash: Crash, seeds: int = 1) -> dict[str, Choose | None]:
     """Ways to end at a crash, with the unsynced writes to keep; None where only the process ends. The same in every
     run.
     """
     found: dict[str, Choose | None] = {"a loss of all": keep_nothing}
     orders = (0, 1) if crash.step == "compact" else (crash.call % 2,)
-    for seed, order in product(range(2), orders):
+    for seed, order in product(range(seeds), orders):
         name = f"a loss in {'' if order else 'no '}order, {seed}"
         found[name] = at_random(Random(f"{crash.call} {name}"), order)
     return found | ({"a kill": None} if crash.call % 2 else {"a loss of nothing": keep_all})

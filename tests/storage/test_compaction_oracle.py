@@ -38,13 +38,13 @@ TOPICS = (*(f"plain-{codec}" for codec in CODECS), "transactions", "append-time"
 NEVER = "1"
 TOPIC = {
     "cleanup.policy": "compact",
-    "segment.bytes": "4000",
-    "index.interval.bytes": "200",
+    "segment.bytes": "2000",
+    "index.interval.bytes": "100",
     "min.cleanable.dirty.ratio": NEVER,
     "delete.retention.ms": "1",
     "file.delete.delay.ms": "0",
 }
-CONFIG = LogConfig(cleanup_policy=("compact",), segment_bytes=4000, index_interval_bytes=200, delete_retention_ms=1)
+CONFIG = LogConfig(cleanup_policy=("compact",), segment_bytes=2000, index_interval_bytes=100, delete_retention_ms=1)
 
 
 class Batch(NamedTuple):
@@ -129,7 +129,7 @@ def write(bootstrap: str, round_: int) -> None:
         producer = Producer(
             {"bootstrap.servers": bootstrap, "compression.type": codec, "linger.ms": 100, "enable.idempotence": True}
         )
-        for number in range(60):
+        for number in range(30):
             for key in range(1 + number % 7):
                 value = None if (number + key) % 5 == 0 else b"%d of round %d " % (number, round_) * (1 + number % 4)
                 producer.produce(topic, key=b"key %d" % ((number * 3 + key) % 25), value=value, headers=[("h", b"x")])
@@ -139,7 +139,7 @@ def write(bootstrap: str, round_: int) -> None:
         settings = {"bootstrap.servers": bootstrap, "transactional.id": f"id-{name}", "linger.ms": 100}
         producers.append(Producer(settings))
         producers[-1].init_transactions(TIMEOUT_S)
-    for number in range(20):
+    for number in range(12):
         for name, producer in enumerate(producers):
             if number % (name + 1) == 0:
                 producer.begin_transaction()
