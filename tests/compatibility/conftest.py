@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Iterator
 
 import pytest
 
+from odradek.broker_process import BrokerProcess
 from tests.compatibility.brokers import Broker
 
 
@@ -18,12 +20,25 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+@pytest.fixture(scope="module")
+def shared_broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """The broker of a file: its tests use topics and groups of their own, as on Apache Kafka."""
+    if request.config.getoption("--broker") == "kafka":
+        yield request.getfixturevalue("kafka")
+        return
+    with BrokerProcess(tmp_path_factory.mktemp("odradek")) as running:
+        yield running
+
+
 @pytest.fixture
-def broker(request: pytest.FixtureRequest) -> Broker:
+def broker(request: pytest.FixtureRequest, shared_broker: Broker) -> Iterator[Broker]:
     """A running broker, started again if an earlier test left it dead."""
-    which = request.config.getoption("--broker")
-    running: Broker = request.getfixturevalue("odradek_broker" if which == "odradek" else "kafka")
-    return running
+    if isinstance(shared_broker, BrokerProcess) and not shared_broker.running:
+        shared_broker.start()
+    yield shared_broker
+    if isinstance(shared_broker, BrokerProcess):
+        report = f"{shared_broker.log_path}\n{shared_broker.output}"
+        request.node.add_report_section("teardown", "broker log", report)
 
 
 @pytest.fixture
