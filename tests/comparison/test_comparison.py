@@ -34,7 +34,7 @@ pytestmark = [pytest.mark.jvm, pytest.mark.slow]
 SCENARIO = (*LOGS, *TOPICS, *GROUPS, *TRANSACTIONS, *CONFIGS, *CLUSTER, *MALFORMED)
 CHOSEN = os.environ.get("ODRADEK_SCENARIOS", "").split()
 DRAWN = int(os.environ.get("ODRADEK_DRAWN", "0"))
-USUALLY_DRAWN = 60
+USUALLY_DRAWN = 40
 SHOWN = 30
 """Differences in the message of a failure."""
 
