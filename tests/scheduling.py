@@ -7,7 +7,7 @@ started it. A file with a mark `pytest.mark.xdist_group` of its own keeps it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Final
@@ -101,16 +101,11 @@ def _place(path: Path) -> int:
 
 
 def _group(path: Path, tests: Sequence[pytest.Item]) -> str:
-    used = {name for test in tests for name in _shared_fixtures(test)}
-    oracle = next((group for name, group in ORACLES.items() if name in used), None)
+    oracle = next((group for name, group in ORACLES.items() if any(_shares(test, name) for test in tests)), None)
     return oracle or path.as_posix()
 
 
-def _shared_fixtures(test: pytest.Item) -> Iterator[str]:
-    """The names of a test's fixtures, its parameters and those that fixtures ask for among them, but not of those that
-    its own module defines.
-    """
-    module = test.nodeid.partition("::")[0]
-    for name, definitions in test._fixtureinfo.name2fixturedefs.items():  # type: ignore[attr-defined]
-        if not definitions[-1].baseid.startswith(module):
-            yield name
+def _shares(test: pytest.Item, fixture: str) -> bool:
+    """Whether a test uses this fixture, maybe through others, and its module does not define it."""
+    definitions = test._fixtureinfo.name2fixturedefs.get(fixture)  # type: ignore[attr-defined]
+    return bool(definitions) and not definitions[-1].baseid.startswith(test.nodeid.partition("::")[0])

@@ -59,14 +59,17 @@ def kio_schema(name: str) -> str:
     return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name).removeprefix("_")
 
 
+def kio_versions(name: str) -> list[int]:
+    """The versions of a message of Odradek that kio has, too. kio has a module for each: its index names them all."""
+    kind, versions = kio_kind(name), definitions()[name].versions
+    found = schema_name_map.get(kio_schema(name), {})
+    return [version for version, kinds in found.items() if kind in kinds and version in versions]
+
+
 def kio_modules(name: str) -> dict[int, ModuleType]:
     """The modules of kio for a message of Odradek, by version."""
     schema, kind = kio_schema(name), kio_kind(name)
-    return {
-        version: load_entity_module(schema, version, kind)
-        for version, kinds in schema_name_map.get(schema, {}).items()
-        if kind in kinds and version in definitions()[name].versions
-    }
+    return {version: load_entity_module(schema, version, kind) for version in kio_versions(name)}
 
 
 class Translation:
@@ -144,7 +147,7 @@ class Translation:
 
 
 def messages_of_both() -> list[str]:
-    return [name for name in definitions() if kio_modules(name)]
+    return [name for name in definitions() if kio_versions(name)]
 
 
 def test_every_message_in_both_is_compared() -> None:
