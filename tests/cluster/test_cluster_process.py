@@ -1,9 +1,13 @@
-"""The fixture `odradek_cluster`: every fault that it offers takes effect, ends, and is waited for."""
+"""The fixture `odradek_cluster`: every fault that it offers takes effect, ends, and is waited for.
+
+Tests of faults share one cluster of three brokers, each with a topic of its own: a fault that does not end fails the
+next test.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -22,6 +26,30 @@ from tests.support.eventually import eventually
 pytest_plugins = ["pytester"]
 DEADLINE_S = 30
 ALL = {1, 2, 3}
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterProcess]:
+    """Three brokers for all tests that leave them as they were."""
+    with ClusterProcess(tmp_path_factory.mktemp("shared-cluster")) as running:
+        yield running
+
+
+@pytest.fixture
+def cluster(shared: ClusterProcess, request: pytest.FixtureRequest) -> Iterator[ClusterProcess]:
+    """The shared cluster, whole again after the test, even if that failed in the middle of a fault."""
+    yield shared
+    try:
+        shared.heal()
+        for process in (shared.registry, *shared.brokers.values()):
+            if process.running:
+                process.resume()
+        for node in (REGISTRY, *shared.brokers):
+            if not (shared.registry if node == REGISTRY else shared.brokers[node]).running:
+                shared.restart(node)
+        shared.await_brokers(ALL)
+    finally:
+        request.node.add_report_section("teardown", "cluster log", shared.output)
 
 
 def make_topic(cluster: ClusterProcess, topic: str, partitions: int = 1, replicas: int = 3) -> None:
@@ -95,34 +123,31 @@ def test_it_is_one_replicated_cluster(odradek_cluster: ClusterFactory) -> None:
 
 
 @pytest.mark.slow
-def test_a_killed_leader_is_replaced_and_comes_back_into_the_isr(odradek_cluster: ClusterFactory) -> None:
-    cluster = odradek_cluster()
-    make_topic(cluster, "orders")
+def test_a_killed_leader_is_replaced_and_comes_back_into_the_isr(cluster: ClusterProcess) -> None:
+    make_topic(cluster, "killed")
     load = Load(cluster)
-    load.send("orders", 0)
-    leader, port = cluster.leader_of("orders"), cluster.brokers[cluster.leader_of("orders")].port
+    load.send("killed", 0)
+    leader, port = cluster.leader_of("killed"), cluster.brokers[cluster.leader_of("killed")].port
     cluster.kill(leader)
-    assert cluster.await_leader("orders", other_than=leader) in ALL - {leader}
-    cluster.await_isr("orders", 0, ALL - {leader})
-    load.send("orders", 0)
+    assert cluster.await_leader("killed", other_than=leader) in ALL - {leader}
+    cluster.await_isr("killed", 0, ALL - {leader})
+    load.send("killed", 0)
     cluster.restart(leader)
-    cluster.await_isr("orders", 0, ALL)
+    cluster.await_isr("killed", 0, ALL)
     assert cluster.brokers[leader].port == port
 
 
-def test_a_stopped_leader_moves_its_leadership_at_once(odradek_cluster: ClusterFactory) -> None:
-    cluster = odradek_cluster()
-    make_topic(cluster, "orders")
-    leader = cluster.leader_of("orders")
+def test_a_stopped_leader_moves_its_leadership_at_once(cluster: ClusterProcess) -> None:
+    make_topic(cluster, "stopped")
+    leader = cluster.leader_of("stopped")
     cluster.stop(leader)
-    assert cluster.leader_of("orders") != leader
+    assert cluster.leader_of("stopped") != leader
     cluster.restart(leader)
-    cluster.await_isr("orders", 0, ALL)
+    cluster.await_isr("stopped", 0, ALL)
 
 
 @pytest.mark.slow
-def test_a_killed_controller_is_replaced(odradek_cluster: ClusterFactory) -> None:
-    cluster = odradek_cluster()
+def test_a_killed_controller_is_replaced(cluster: ClusterProcess) -> None:
     controller = cluster.controller()
     cluster.kill(controller)
     cluster.await_brokers(ALL - {controller})
@@ -132,31 +157,29 @@ def test_a_killed_controller_is_replaced(odradek_cluster: ClusterFactory) -> Non
 
 
 @pytest.mark.slow
-def test_a_paused_broker_loses_its_leaderships_until_it_is_resumed(odradek_cluster: ClusterFactory) -> None:
-    cluster = odradek_cluster()
-    make_topic(cluster, "orders", 3)
-    partition, leader = partition_led_by(cluster, "orders", lambda leader: leader != cluster.controller())
+def test_a_paused_broker_loses_its_leaderships_until_it_is_resumed(cluster: ClusterProcess) -> None:
+    make_topic(cluster, "paused", 3)
+    partition, leader = partition_led_by(cluster, "paused", lambda leader: leader != cluster.controller())
     cluster.pause(leader)
-    cluster.await_leader("orders", partition, other_than=leader)
-    Load(cluster).send("orders", partition)
+    cluster.await_leader("paused", partition, other_than=leader)
+    Load(cluster).send("paused", partition)
     cluster.resume(leader)
-    cluster.await_isr("orders", partition, ALL)
+    cluster.await_isr("paused", partition, ALL)
 
 
 @pytest.mark.slow
-def test_a_follower_cut_from_its_leader_leaves_the_isr_until_it_heals(odradek_cluster: ClusterFactory) -> None:
-    cluster = odradek_cluster()
-    make_topic(cluster, "orders", 3)
+def test_a_follower_cut_from_its_leader_leaves_the_isr_until_it_heals(cluster: ClusterProcess) -> None:
+    make_topic(cluster, "cut", 3)
     controller = cluster.controller()
-    partition, leader = partition_led_by(cluster, "orders", lambda leader: leader == controller)
+    partition, leader = partition_led_by(cluster, "cut", lambda leader: leader == controller)
     follower = min(ALL - {leader})
     cluster.cut(leader, follower)
     load = Load(cluster)
-    load.send("orders", partition)  # acknowledged once the follower is out
-    cluster.await_isr("orders", partition, ALL - {follower})
+    load.send("cut", partition)  # acknowledged once the follower is out
+    cluster.await_isr("cut", partition, ALL - {follower})
     cluster.heal()
-    cluster.await_isr("orders", partition, ALL)
-    load.send("orders", partition)
+    cluster.await_isr("cut", partition, ALL)
+    load.send("cut", partition)
 
 
 def test_a_topic_request_is_not_held_while_the_controller_is_unreachable(
@@ -178,59 +201,56 @@ def test_a_topic_request_is_not_held_while_the_controller_is_unreachable(
 
 
 @pytest.mark.slow
-def test_a_one_way_cut_removes_a_follower_from_the_isr(odradek_cluster: ClusterFactory) -> None:
-    cluster = odradek_cluster()
-    make_topic(cluster, "orders", 3)
-    partition, leader = partition_led_by(cluster, "orders", lambda leader: leader == cluster.controller())
+def test_a_one_way_cut_removes_a_follower_from_the_isr(cluster: ClusterProcess) -> None:
+    make_topic(cluster, "cut-one-way", 3)
+    partition, leader = partition_led_by(cluster, "cut-one-way", lambda leader: leader == cluster.controller())
     follower = min(ALL - {leader})
     cluster.cut(follower, leader, one_way=True)
-    Load(cluster).send("orders", partition)
-    cluster.await_isr("orders", partition, ALL - {follower})
+    Load(cluster).send("cut-one-way", partition)
+    cluster.await_isr("cut-one-way", partition, ALL - {follower})
     cluster.heal()
-    cluster.await_isr("orders", partition, ALL)
+    cluster.await_isr("cut-one-way", partition, ALL)
 
 
 @pytest.mark.slow
-def test_a_broker_cut_from_the_registry_loses_its_session(odradek_cluster: ClusterFactory) -> None:
-    cluster = odradek_cluster()
-    make_topic(cluster, "orders", 3)
+def test_a_broker_cut_from_the_registry_loses_its_session(cluster: ClusterProcess) -> None:
+    make_topic(cluster, "cut-registry", 3)
     controller = cluster.controller()
-    partition, leader = partition_led_by(cluster, "orders", lambda leader: leader == controller)
+    partition, leader = partition_led_by(cluster, "cut-registry", lambda leader: leader == controller)
     cluster.cut(leader, REGISTRY)
-    cluster.await_leader("orders", partition, other_than=leader)
+    cluster.await_leader("cut-registry", partition, other_than=leader)
     assert cluster.controller() != controller
     cluster.heal()
     cluster.await_brokers(ALL)
-    cluster.await_isr("orders", partition, ALL)
-    Load(cluster).send("orders", partition)
+    cluster.await_isr("cut-registry", partition, ALL)
+    Load(cluster).send("cut-registry", partition)
 
 
 @pytest.mark.slow
-def test_an_isolated_broker_is_unregistered_for_the_others(odradek_cluster: ClusterFactory) -> None:
-    cluster = odradek_cluster()
-    make_topic(cluster, "orders")
-    leader = cluster.leader_of("orders")
+def test_an_isolated_broker_is_unregistered_for_the_others(cluster: ClusterProcess) -> None:
+    make_topic(cluster, "isolated")
+    leader = cluster.leader_of("isolated")
     cluster.isolate(leader)
-    cluster.await_leader("orders", other_than=leader)
+    cluster.await_leader("isolated", other_than=leader)
     cluster.heal()
     cluster.await_brokers(ALL)
-    cluster.await_isr("orders", 0, ALL)
+    cluster.await_isr("isolated", 0, ALL)
 
 
 @pytest.mark.parametrize("fault", ["kill", "pause"])
-def test_brokers_serve_without_the_registry(odradek_cluster: ClusterFactory, fault: str) -> None:
-    cluster = odradek_cluster()
-    make_topic(cluster, "orders")
+def test_brokers_serve_without_the_registry(cluster: ClusterProcess, fault: str) -> None:
+    before, after = f"before-{fault}", f"after-{fault}"
+    make_topic(cluster, before)
     load = Load(cluster)
     getattr(cluster, fault)(REGISTRY)
-    load.send("orders", 0, 1000)
+    load.send(before, 0, 1000)
     if fault == "kill":
         cluster.restart(REGISTRY)
     else:
         cluster.resume(REGISTRY)
-    load.send("orders", 0)
-    make_topic_at_last(cluster, "payments")
-    assert cluster.isr_of("payments") == ALL
+    load.send(before, 0)
+    make_topic_at_last(cluster, after)
+    assert cluster.isr_of(after) == ALL
 
 
 def test_clusters_of_one_and_of_five_brokers_start(odradek_cluster: ClusterFactory) -> None:
