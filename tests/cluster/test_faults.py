@@ -3,17 +3,17 @@ Kafka's read guarantees.
 
 Three brokers, a topic of three partitions in three copies, min.insync.replicas 2, three producers (two idempotent, one
 of them with one request at a time), a reader. A campaign runs every fault on every role over Odradek's own registry,
-and those that end a session over Apache ZooKeeper, in the order that a seed gives; it ends with the verdict of
-`tests.support.checker` and with every copy of a partition the same, byte for byte.
+and those that end a session over Apache ZooKeeper, each on one role, in the order that a seed gives; it ends with the
+verdict of `tests.support.checker` and with every copy of a partition the same, byte for byte.
 
     ODRADEK_SEED=7            another order and other victims
-    ODRADEK_SOAK_ROUNDS=10    every fault that often, over both; the registry is gone for a minute at a time
+    ODRADEK_SOAK_ROUNDS=10    every fault on every role that often, over both; the registry is gone for a minute
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Container
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -28,7 +28,7 @@ from odradek.pytest_plugin import ClusterFactory
 from tests.registry.zookeeper_server import ZooKeeperServer
 from tests.support.checker import Sessions, report
 from tests.support.cluster_nemesis import (
-    BROKER_FAULTS,
+    CONTROLLER,
     LEADER,
     LEADERS_RETURN,
     METADATA_STORE,
@@ -37,12 +37,19 @@ from tests.support.cluster_nemesis import (
     RegistryHandle,
 )
 from tests.support.eventually import eventually
-from tests.support.nemesis import CUT_REGISTRY, ISOLATE, KILL, ROUNDS, SEED, SESSION_FAULTS, Fault, in_order, torment
+from tests.support.nemesis import CUT_REGISTRY, ISOLATE, KILL, PAUSE, ROUNDS, SEED, Fault, in_order, torment
 from tests.support.workload import CARELESS, DEADLINE_S, Workload
 
 TOPIC: Final = "orders"
 PARTITIONS: Final = 3
 REPLICAS: Final = 3
+OVER_ZOOKEEPER: Final = (
+    Fault(KILL, LEADER),
+    Fault(PAUSE, CONTROLLER),
+    Fault(ISOLATE, LEADER),
+    Fault(CUT_REGISTRY, CONTROLLER),
+)
+"""Each fault that ends a session, once. The roles differ in requests between brokers, the same over both stores."""
 
 
 def make_topic(cluster: ClusterProcess) -> None:
@@ -104,12 +111,12 @@ def conclude(cluster: ClusterProcess, workload: Workload) -> None:
     await_same_copies(cluster)
 
 
-def campaign(cluster: ClusterProcess, registry: RegistryHandle, kinds: Sequence[str] = BROKER_FAULTS) -> None:
-    """Each of these faults on every role and those of the registry, in the order of the seed, and the verdict."""
+def campaign(cluster: ClusterProcess, registry: RegistryHandle, faults: Container[Fault] | None = None) -> None:
+    """Every fault on every role, or these, and those of the registry, in the order of the seed, and the verdict."""
     chance = random.Random(SEED)
     with Workload(cluster.bootstrap_servers, TOPIC, PARTITIONS) as workload:
         nemesis = ClusterNemesis(cluster, registry, workload, TOPIC, chance)
-        chosen = [each for each in nemesis.faults if each.target == METADATA_STORE or each.kind in kinds]
+        chosen = [each for each in nemesis.faults if faults is None or each.target == METADATA_STORE or each in faults]
         torment(nemesis, in_order(chosen, chance), workload.await_progress)
         conclude(cluster, workload)
 
@@ -150,6 +157,6 @@ def test_no_record_is_lost_over_apache_zookeeper(odradek_cluster: ClusterFactory
     try:
         cluster = odradek_cluster(3, LEADERS_RETURN, min_insync_replicas=2, zookeeper=zookeeper.connect)
         make_topic(cluster)
-        campaign(cluster, zookeeper, BROKER_FAULTS if ROUNDS else SESSION_FAULTS)
+        campaign(cluster, zookeeper, None if ROUNDS else OVER_ZOOKEEPER)
     finally:
         zookeeper.stop()

@@ -21,7 +21,7 @@ from tests.support.checker import Assignment, History, Log, Value
 from tests.support.nemesis import ROUNDS
 
 DEADLINE_S: Final = 60.0
-PACE_S: Final = 0.03 if ROUNDS else 0.06
+PACE_S: Final = 0.03 if ROUNDS else 0.1
 """The pause between two writes of a producer to a partition. In the suite other tests run beside."""
 START_OVER_S: Final = 10.0
 MOST_OUTSTANDING: Final = 200

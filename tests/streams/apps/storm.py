@@ -33,14 +33,14 @@ from odradek.streams.config import AT_LEAST_ONCE, EXACTLY_ONCE_V2
 from tests.jvm.process import BackgroundProcess
 from tests.streams import counting
 from tests.streams.counting import COUNTS, QUICK, STORE, WORDS
-from tests.support.nemesis import KILL, PAUSE, Fault
+from tests.support.nemesis import KILL, PAUSE, ROUNDS, Fault
 
 PARTITIONS: Final = 3
 SESSION_S: Final = 2.0
 AWAY_S: Final = 1.5 * SESSION_S
 """How long an instance or broker has to be away for the others to notice."""
 DEADLINE_S: Final = 180.0
-BURST: Final = 20
+BURST: Final = 20 if ROUNDS else 10
 PAUSE_S: Final = 0.05
 APPLICATION: Final = "storm"
 CHANGELOG: Final = f"{APPLICATION}-{STORE}-changelog"
