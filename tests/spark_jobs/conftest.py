@@ -22,6 +22,9 @@ QUICK_JVM: Final[Mapping[str, str]] = {
     "spark.driver.extraJavaOptions": " ".join(
         (
             *("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmn400m", "-Xshare:auto"),
+            # With one compiler Java reserves 48 MB for compiled code, which Spark and its generated classes fill: then
+            # the JVM discards compiled methods all the time, and interprets them.
+            *("-XX:ReservedCodeCacheSize=256m", "-XX:MetaspaceSize=256m"),
             *("-XX:+UnlockDiagnosticVMOptions", "-XX:-BytecodeVerificationRemote"),  # of Spark's own jars
             "-Djdk.lang.Process.launchMechanism=VFORK",  # Hadoop runs chmod for each file that it makes
         )
