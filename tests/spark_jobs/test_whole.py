@@ -1,4 +1,4 @@
-"""Each job, whole: 100,000 records of all codecs among aborted batches, over a cluster of Odradek all of whose leaders
+"""Each job, whole: 40,000 records of all codecs among aborted batches, over a cluster of Odradek all of whose leaders
 change in the midst of the job, and over Apache Kafka. The output of a job equals plain Python's for the same input, and
 is the same on both.
 """
@@ -42,16 +42,16 @@ from tests.spark_jobs import (
 )
 from tests.spark_jobs import event_oracles as oracle
 from tests.spark_jobs.copies import Record
-from tests.spark_jobs.whole_input import LATE_MS, PARTITIONS, Plan
+from tests.spark_jobs.whole_input import LATE_MS, PARTITIONS, RECORDS, Plan
 from tests.support.partition_moves import elect_preferred, reassign
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow, pytest.mark.usefixtures("spark")]
 
-BATCH: Final = 30_000
+BATCH: Final = RECORDS * 3 // 10
 LEAST_BATCHES: Final = 4
 SIZE_MS: Final = 10_000
 GAP_MS: Final = 5_000
@@ -200,18 +200,6 @@ def moving_under_a_running_query(ground: Ground) -> Iterator[None]:
     assert notified[0] < notified[-1] >= LEAST_BATCHES - 1
 
 
-@pytest.fixture(scope="module", autouse=True)
-def generated_code(spark: SparkSession) -> Iterator[None]:
-    """Optimizations whose compilation does not pay for a few rows pay for these."""
-    ours = {"spark.sql.codegen.wholeStage": "true", "spark.sql.codegen.factoryMode": "FALLBACK"}
-    before = {name: spark.conf.get(name) for name in ours}
-    for name, value in ours.items():
-        spark.conf.set(name, value)
-    yield
-    for name, restored in before.items():
-        spark.conf.set(name, str(restored))
-
-
 @pytest.fixture(scope="module")
 def plan() -> Plan:
     return Plan.of(topics.unique("whole"))
@@ -244,7 +232,7 @@ def check(request: pytest.FixtureRequest, made: dict[str, Any]) -> Check:
 
 
 def first_difference(found: Any, expected: Any) -> Any:
-    """None where both are equal: 100,000 rows are too many to be shown."""
+    """None where both are equal: 40,000 rows are too many to be shown."""
     if found == expected:
         return None
     left, right = (sorted(each.items(), key=repr) if isinstance(each, dict) else each for each in (found, expected))

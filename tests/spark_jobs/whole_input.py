@@ -1,4 +1,5 @@
-"""One input for all jobs: 100,000 records that a reader is to see, in every codec, among those of aborted transactions.
+"""One input for all jobs: 40,000 records that a reader is to see, in every codec, among those of aborted transactions;
+100,000 with ODRADEK_SOAK_ROUNDS.
 
 The record at each offset is known before anything is written: records take offsets in the order in which they are sent,
 and the end of a transaction, which writes to every partition, takes one in each. So the expected output of jobs needs
@@ -24,16 +25,19 @@ from tests.spark_jobs.copies import Header, Record
 from tests.spark_jobs.event_oracles import EPOCH_MS, Event, moment
 from tests.spark_jobs.topics import Seen
 from tests.support.eventually import eventually
+from tests.support.nemesis import ROUNDS
 
 CODECS: Final = ("gzip", "none", "snappy", "lz4", "zstd")
 PARTITIONS: Final = 4
-RECORDS: Final = 100_000
+RECORDS: Final = 100_000 if ROUNDS else 40_000
 PART: Final = RECORDS // len(CODECS) // 5
 ABORTED: Final = PART // 4
 STEP_MS: Final = 10
 PERIOD: Final = 2_000
 """After this many records other keys are busy."""
 BUSY: Final = 5
+IDS: Final = RECORDS // 50
+"""Different ids of a partition, so that each comes again after two fifths of the records."""
 LATE_MS: Final = 600_000
 ABORT: Final = b"aborted"
 Kind = Literal["plain", "transactional", "commit", "abort"]
@@ -170,7 +174,7 @@ def record(topic: str, number: int, name: bytes = b"value") -> Record:
     value = None if number % 11 == 0 else b"%b-%d" % (name, number)
     headers: tuple[Header, ...] = ()
     if number % 40 != 3:
-        headers = (("id", b"%d-%d" % (partition, turn // 5 % 2_000)), ("h", None if number % 2 else b""))
+        headers = (("id", b"%d-%d" % (partition, turn // 5 % IDS)), ("h", None if number % 2 else b""))
     late_ms = LATE_MS if number % 997 == 996 else number % 13 * 7
     return Record(topic, partition, 0, value, key, headers, moment(LATE_MS + number * STEP_MS - late_ms))
 
