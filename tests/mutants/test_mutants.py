@@ -24,16 +24,16 @@ from tests.storage import compaction_crashes
 
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore:coroutine")
 QUICK = {
-    "KIP-101 loss": range(100),
-    "KIP-101 divergence": range(3, 103),
-    "KIP-279": range(200_090, 200_130),
-    "KIP-320": range(29, 89),
+    "KIP-101 loss": range(2, 102),
+    "KIP-101 divergence": range(21, 121),
+    "KIP-279": range(200_097, 200_137),
+    "KIP-320": range(30, 90),
     "AsyncIsr": range(60),
     "KAFKA-6082": range(5),
     "lost ack": range(1, 21),
-    "KAFKA-19999": range(6, 26),
+    "KAFKA-19999": range(9, 29),
     "KAFKA-9807": range(1, 21),
-    "KIP-890": range(9, 49),
+    "KIP-890": range(36, 76),
     "KAFKA-17507": range(4, 44),
     "KAFKA-19163": range(30),
     "KAFKA-13636": range(42, 102),
