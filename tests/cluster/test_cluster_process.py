@@ -19,6 +19,7 @@ from odradek.cluster_process import REGISTRY, BrokerError, ClusterProcess
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
 from odradek.pytest_plugin import ClusterFactory
+from odradek.ready_process import ReadyProcess
 from odradek.wire import Wire
 from tests.registry.zookeeper_server import ZooKeeperServer
 from tests.support.eventually import eventually
@@ -41,11 +42,11 @@ def cluster(shared: ClusterProcess, request: pytest.FixtureRequest) -> Iterator[
     yield shared
     try:
         shared.heal()
-        for process in (shared.registry, *shared.brokers.values()):
+        processes: list[tuple[int | str, ReadyProcess]] = [(REGISTRY, shared.registry), *shared.brokers.items()]
+        for node, process in processes:
             if process.running:
                 process.resume()
-        for node in (REGISTRY, *shared.brokers):
-            if not (shared.registry if node == REGISTRY else shared.brokers[node]).running:
+            else:
                 shared.restart(node)
         shared.await_brokers(ALL)
     finally:
