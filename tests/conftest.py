@@ -17,6 +17,7 @@ from tests.support.connections import closing_connections
 searches.load()
 # pytest-asyncio asks for the loop before its first test. Where none was ever set, Python makes one, which stays open.
 asyncio.set_event_loop(None)
+gc.disable()  # until all tests are collected: what is imported and collected stays
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -39,6 +40,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 100)
+    gc.enable()
 
 
 @pytest.fixture

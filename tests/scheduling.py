@@ -92,8 +92,9 @@ def arrange(items: list[pytest.Item], root: Path = HERE) -> None:
     for path, found in groupby(items, key=lambda item: item.path):
         tests = list(found)
         if not any(test.get_closest_marker("xdist_group") for test in tests):
+            group = pytest.mark.xdist_group(_group(path.relative_to(root), tests))
             for test in tests:
-                test.add_marker(pytest.mark.xdist_group(_group(path.relative_to(root), tests)))
+                test.add_marker(group)
 
 
 def _place(path: Path) -> int:

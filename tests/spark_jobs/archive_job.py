@@ -8,7 +8,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pyarrow.dataset as ds
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
@@ -45,6 +44,8 @@ def run_archive(bootstrap: str, names: list[str], folder: Path, *more: str) -> i
 
 def read_files(folder: Path) -> list[Row]:
     """Every row of every Parquet file below the folder, except files that all readers ignore."""
+    import pyarrow.dataset as ds  # not with every test run: it imports pandas
+
     table = ds.dataset(folder / "archive", format="parquet", partitioning="hive").to_table()
     rows = [
         (

@@ -16,8 +16,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-import pyarrow.dataset
-
 from tests.spark_jobs.copies import Record
 
 EPOCH_MS: Final = 1_767_225_600_000
@@ -189,6 +187,8 @@ def latest(rows: Iterable[tuple[int, int, bytes | None, bytes | None]]) -> dict[
 
 def parquet_rows(folder: Path, *columns: str) -> list[tuple[Any, ...]]:
     """The rows that a Parquet reader independent of Spark finds in a folder; times in ms since EPOCH_MS."""
+    import pyarrow.dataset  # not with every test run: it imports pandas
+
     table = pyarrow.dataset.dataset(folder, format="parquet", partitioning="hive").to_table(list(columns))
     return [tuple(map(_value, row.values())) for row in table.to_pylist()]
 
