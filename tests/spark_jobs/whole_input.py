@@ -38,7 +38,8 @@ PERIOD: Final = 2_000
 BUSY: Final = 5
 IDS: Final = RECORDS // 50
 """Different ids of a partition, so that each comes again after two fifths of the records."""
-LATE_MS: Final = 600_000
+LATE_MS: Final = 6 * RECORDS
+"""How late some records are: in windows that had records in time and are closed."""
 ABORT: Final = b"aborted"
 Kind = Literal["plain", "transactional", "commit", "abort"]
 
