@@ -16,6 +16,7 @@ import pytest
 
 HERE: Final = Path(__file__).parent
 LONGEST: Final = (
+    "release/test_wheel.py",
     "cluster/test_faults.py",
     "machines/test_replication.py",
     "compatibility/test_exactly_once.py",
