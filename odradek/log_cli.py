@@ -1,4 +1,4 @@
-"""The command `odradek dump-log`: the options of kafka-dump-log, and `--verify`.
+"""The command `odradek dump-log`: the options of kafka-dump-log, `--verify` and `--rescue`.
 
 Modules that it needs are imported when it runs.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import sys
+from pathlib import Path
 
 import click
 
@@ -15,6 +16,17 @@ import click
 @click.option("--files", required=True, metavar="FILE,FILE", help="Files of a log, with commas between them.")
 @click.option(
     "--verify", is_flag=True, help="Check every batch of .log files, or of all in a directory; print no more."
+)
+@click.option(
+    "--rescue",
+    is_flag=True,
+    help="List the readable batches of files and directories, also behind damage and in the quarantine.",
+)
+@click.option(
+    "--export",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="FOLDER",
+    help="With --rescue: write the readable batches as segments into this new folder.",
 )
 @click.option("--print-data-log", is_flag=True, help="Print keys and values, too. Any decoder implies it.")
 @click.option("--deep-iteration", is_flag=True, help="Print every record, not the batches alone.")
@@ -25,15 +37,21 @@ import click
 @click.option("--verify-index-only", is_flag=True, help="Check indexes against their log without printing them.")
 @click.option("--max-message-size", type=click.IntRange(1), default=5 * 1024 * 1024, show_default=True, metavar="BYTES")
 @click.option("--max-bytes", type=click.IntRange(0), metavar="BYTES", help="Read no more of each log.")
-def dump_log(files: str, verify: bool, **asked: object) -> None:
+def dump_log(files: str, verify: bool, rescue: bool, export: Path | None, **asked: object) -> None:
     """Print files of a log as kafka-dump-log does: .log, .index, .timeindex, .snapshot, .txnindex.
 
     Reads only, also beside a running broker. With --verify it prints a line for each sound file, and for a damaged one
-    where its first bad byte is and why; the status is then 1.
+    where its first bad byte is and why; the status is then 1. With --rescue it continues behind bad bytes.
     """
+    if verify and rescue:
+        raise click.UsageError("--verify and --rescue exclude each other")
+    if export is not None and not rescue:
+        raise click.UsageError("--export is for --rescue")
     paths = [name.strip() for name in files.split(",") if name.strip()]
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(encoding="utf-8", errors="surrogateescape")  # the bytes of records, in any locale
+    if rescue:
+        sys.exit(0 if _rescue(paths, export) else 1)
     sys.exit(0 if (_verify(paths) if verify else _dump(paths, asked)) else 1)
 
 
@@ -80,6 +98,21 @@ def _complain(message: str) -> bool:
     sys.stdout.flush()  # earlier output comes first
     click.echo(f"odradek: {message}", err=True)
     return False
+
+
+def _rescue(paths: list[str], export: Path | None) -> bool:
+    from odradek.rescue import Export, RescueError, rescue
+
+    try:
+        for line in rescue(paths, Export(export) if export is not None else None):
+            print(line)
+    except RescueError as error:
+        return _complain(str(error))
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        return _complain(f"cannot read or write {error.filename}: {error.strerror}")
+    return True
 
 
 def _verify(paths: list[str]) -> bool:

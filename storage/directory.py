@@ -6,6 +6,7 @@
     TOPIC-PARTITION/                        a log
     TOPIC-PARTITION.32-HEX-DIGITS-delete/   a log of a deleted topic, removed after file.delete.delay.ms
     TOPIC-PARTITION.32-HEX-DIGITS-future/   a log that is moving here from another directory of this broker (KIP-113)
+    __cluster_metadata-0/quarantine/        what recoveries have removed from logs (`quarantine.py`)
 
 Kafka and Odradek can use one directory alternately; the lock keeps them from using it at once. `directories.py` decides
 when a future log becomes the log; the checkpoints list it under the name that it will have. Directories named
@@ -59,6 +60,7 @@ from odradek.storage.log_names import delete_name, future_name, log_name
 from odradek.storage.logs_to_delete import LogsToDelete
 from odradek.storage.offset_checkpoints import OffsetCheckpoints
 from odradek.storage.parallel_recovery import Outcome, Unclean, recover_in_parallel
+from odradek.storage.quarantine import prune, quarantined_bytes
 from odradek.storage.recovery import LoadRequest
 from odradek.storage.worker import available_cores
 
@@ -85,7 +87,8 @@ class Directory:
 
     `logs` has every log by (topic, partition), `futures` the future logs, and `found` those that `load` will load;
     `high_watermarks` and `cleaner_offsets` are the contents of the checkpoints; `was_clean` and `last_broker_epoch`
-    describe the stop of the last owner; `on_failure` is called when the directory goes offline.
+    describe the stop of the last owner; `quarantined_bytes` is what the quarantine has since `load`; `on_failure` is
+    called when the directory goes offline.
     """
 
     __slots__ = (
@@ -102,6 +105,7 @@ class Directory:
         "last_broker_epoch",
         "logs",
         "on_failure",
+        "quarantined_bytes",
         "was_clean",
     )
 
@@ -120,6 +124,7 @@ class Directory:
         self.high_watermarks: Offsets = {}
         self.was_clean = False
         self.last_broker_epoch = -1
+        self.quarantined_bytes = 0
         self.on_failure: Callable[[Directory], None] = _notify_none
 
     @classmethod
@@ -192,6 +197,7 @@ class Directory:
         self.was_clean = mark is not None
         if mark is not None:
             self.last_broker_epoch = decode_clean_shutdown(mark)
+        prune(folder.disk, folder.path, request.now_ms)
         self.checkpoints.read()
         self.high_watermarks = dict(self.checkpoints.offsets(HIGH_WATERMARKS))
         config_for = cache(request.config_for)
@@ -273,6 +279,8 @@ class Directory:
             request = replace(log.request, recovered=outcome) if outcome else log.request
             row[log.partition] = _open_log(log.folder, log.partition, request)
         self.found.clear()
+        self.quarantined_bytes = quarantined_bytes(self._folder.disk, self._folder.path)
+        self.checkpoints.on_truncation()  # of the rejected start offsets, among others: before the log reaches them
         if self.checkpoints.cleaner_offsets_differ():
             self.checkpoints.write_cleaner_offsets()
         if not self.was_clean:

@@ -10,7 +10,7 @@ import os
 from types import TracebackType
 from typing import Final, Self
 
-from odradek.storage.segment import LOG_SUFFIX
+from odradek.storage.segment import DELETED_SUFFIX, LOG_SUFFIX
 
 _DIGITS: Final = 20
 
@@ -109,3 +109,19 @@ def log_files(path: str) -> list[str]:
     for folder in sorted(entry.path for entry in os.scandir(path) if entry.is_dir()):
         found += [os.path.join(folder, f"{base:020d}{LOG_SUFFIX}") for base in segments_in(folder)]
     return found
+
+
+def files_to_rescue(path: str) -> list[str]:
+    """`path` itself, or the files of all segments below a directory, deleted ones included. Raises OSError."""
+    if not os.path.isdir(path):
+        return [path]
+    found: list[str] = []
+    for folder, _, names in os.walk(path, onerror=_raise):
+        found += (
+            os.path.join(folder, name) for name in names if name.removesuffix(DELETED_SUFFIX).endswith(LOG_SUFFIX)
+        )
+    return sorted(found)
+
+
+def _raise(error: OSError) -> None:
+    raise error

@@ -2,9 +2,10 @@
 
 After a clean stop loading reads only sizes, the small files and the tail of the last segment, and the headers above the
 high watermark (`_unsettle_transactions`). Otherwise it reads every segment from the recovery point on batch by batch:
-the log ends at the first batch with a wrong length, checksum or order, and the rest is truncated. Recovery rebuilds the
-indexes, snapshots and leader epochs of these segments from the batches, so that the files are the same as those of a
-log that was written without interruption.
+the log ends at the first batch with a wrong length, checksum or order. The rest goes to the quarantine of the data
+directory (`quarantine.py`), whether it is a torn write or whole batches behind damage. Recovery rebuilds the indexes,
+snapshots and leader epochs of these segments from the batches, so that the files are the same as those of a log that
+was written without interruption.
 
 Everything below the recovery point is on stable storage and was valid when it was written, so in the segment that
 contains the recovery point only the headers of the batches below are read, for the indexes.
@@ -42,6 +43,7 @@ from odradek.storage.index import (
     TRANSACTION_ENTRY_SIZE,
 )
 from odradek.storage.producers import SNAPSHOT_SUFFIX, ProducerState
+from odradek.storage.quarantine import Quarantine
 from odradek.storage.segment import DELETED_SUFFIX, LOG_SUFFIX, Segment
 
 _log = logging.getLogger(__name__)
@@ -69,6 +71,7 @@ class LoadedLog:
     epochs: LeaderEpochs
     producers: ProducerState
     compaction: CompactionCheckpoint
+    quarantine: Quarantine
     start_offset: int
     end_offset: int
     recovery_point: int
@@ -141,7 +144,10 @@ def load(folder: Folder, request: LoadRequest) -> LoadedLog:
     if not epochs_before:
         for segment in segments:
             _note_epochs(segment, epochs, compaction.epochs)
-    loaded = LoadedLog(segments, epochs, producers, compaction, request.start_offset, 0, request.recovery_point)
+    quarantine = Quarantine(folder, request.now_ms)
+    loaded = LoadedLog(
+        segments, epochs, producers, compaction, quarantine, request.start_offset, 0, request.recovery_point
+    )
     loaded.remembered_epochs = epochs_before, compaction.epochs
     loaded.cleaned_to, loaded.leftovers = request.cleaned_to, leftovers
     if not request.trusts_files:
@@ -352,21 +358,37 @@ def _recover(folder: Folder, loaded: LoadedLog, doubtful: set[int], request: Loa
         state_is_here = True
         if segment.size < size and producers.end_offset == below:
             # The log was truncated there and continued in the next segment; only the truncation was not durable.
-            _log.info("repeating an earlier truncation path=%s bytes=%d", folder / segment.name, size - segment.size)
+            _log.warning(
+                "repeating an earlier truncation path=%s bytes=%d quarantine=%s",
+                folder / segment.name,
+                size - segment.size,
+                loaded.quarantine.path,
+            )
             continue
         if segment.size < size or _breaks_off(segment, behind, loaded, request):
             loaded.truncated_bytes += size - segment.size + sum(later.size for later in behind)
             where = f"{folder / segment.name} at byte {segment.size}"
+            for later in behind:
+                _remove_behind(folder, later, loaded.quarantine, where)
             if damaged or any(later.size for later in behind):
                 loaded.damaged_at = where
-                _log.error("truncating a damaged log at=%r bytes=%d", where, loaded.truncated_bytes)
+                text, level = "truncating a damaged log at=%r bytes=%d quarantine=%s", logging.ERROR
             else:
-                _log.warning("truncating a torn write at=%r bytes=%d", where, loaded.truncated_bytes)
-            for name in (name for later in behind for name in later.file_names()):
-                folder.remove(name)
+                text, level = "truncating a torn write at=%r bytes=%d quarantine=%s", logging.WARNING
+            _log.log(level, text, where, loaded.truncated_bytes, loaded.quarantine.path)
             del segments[number + 1 :]
             producers.keep_snapshots(offset for offset in producers.snapshots if offset <= producers.end_offset)
             return
+
+
+def _remove_behind(folder: Folder, segment: Segment, quarantine: Quarantine, where: str) -> None:
+    """Remove a segment behind the end of the log; one with batches goes to the quarantine."""
+    if segment.size:
+        quarantine.keep_segment(segment, f"the log ends before this segment: {where}")
+        return
+    segment.close()
+    for name in segment.file_names():
+        folder.remove(name)
 
 
 def _breaks_off(segment: Segment, behind: list[Segment], loaded: LoadedLog, request: LoadRequest) -> bool:
@@ -400,16 +422,20 @@ def _recover_segment(segment: Segment, loaded: LoadedLog, below: int | None, sou
     segment.reset_indexes(in_place=below is None or below > sound_below)
     next_offset = segment.base_offset
     valid_bytes = 0
+    reason = "no whole batch with a valid checksum begins here"
     for buffer, place, position, header in _batches(segment, sound_below):
         last_offset = header.base_offset + header.last_offset_delta
         if below is not None and header.base_offset >= below:
-            break  # the next segment has these offsets
+            reason = f"a batch of offset {header.base_offset}, and the next segment begins at offset {below}"
+            break
         if header.base_offset < next_offset or last_offset - segment.base_offset > MAX_RELATIVE_OFFSET:
+            reason = f"a batch of offsets {header.base_offset} to {last_offset}, where offset {next_offset} follows"
             break
         try:
             aborted = producers.replay(buffer, place, header)
         except ProtocolError as error:
             _log.warning("invalid batch segment=%s position=%d error=%s", segment.name, position, error)
+            reason = str(error)
             break
         segment.note(position, LOG_OVERHEAD + header.batch_length, last_offset, header.max_timestamp)
         if aborted is not None:
@@ -421,6 +447,7 @@ def _recover_segment(segment: Segment, loaded: LoadedLog, below: int | None, sou
         _refuse_old_format(segment)
     damaged = _continues_behind(segment, valid_bytes)
     if valid_bytes < segment.size:
+        loaded.quarantine.keep_tail(segment, valid_bytes, reason)
         segment.undo_write(valid_bytes)
     segment.seal()
     return damaged
@@ -471,28 +498,24 @@ def _refuse_old_format(segment: Segment) -> None:
 
 
 def _settle_ends(folder: Folder, loaded: LoadedLog, request: LoadRequest) -> None:
-    segments, producers = loaded.segments, loaded.producers
+    """Determine the ends of the log.
+
+    Kafka deletes all segments of a log that ends below its start offset in the checkpoint, and continues at that
+    offset. Here such an entry is rejected: the batches stay, and the log starts at its first one. A log without any
+    batch starts at the checkpoint.
+    """
+    segments = loaded.segments
+    start_offset = request.start_offset
     if segments:
         active = segments[-1]
         loaded.end_offset = max(next_offset(active), active.base_offset)
-        if loaded.end_offset < request.start_offset:
-            _log.warning(
-                "log ends below its start offset, removing its segments path=%s start_offset=%d",
-                folder.path,
-                request.start_offset,
-            )
-            for segment in segments:
-                segment.close()
-                for name in segment.file_names():
-                    folder.remove(name)
-            segments.clear()
-            loaded.epochs.clear()
-            producers.clear(request.start_offset)
+        if loaded.end_offset < start_offset:
+            start_offset = _start_of_short_log(folder, loaded, start_offset)
     if not segments:
         jitter_ms = request.jitter_ms(request.config)
-        segments.append(Segment.create(folder, request.start_offset, request.config, request.now_ms, jitter_ms))
-        loaded.end_offset = request.start_offset
-    loaded.start_offset = max(request.start_offset, segments[0].base_offset)
+        segments.append(Segment.create(folder, start_offset, request.config, request.now_ms, jitter_ms))
+        loaded.end_offset = start_offset
+    loaded.start_offset = max(start_offset, segments[0].base_offset)
     segments[-1].activate(loaded.end_offset)
     if request.recovered is not None:
         loaded.recovery_point, loaded.cleaned_to, loaded.truncated_bytes, loaded.damaged_at = request.recovered
@@ -500,6 +523,26 @@ def _settle_ends(folder: Folder, loaded: LoadedLog, request: LoadRequest) -> Non
         loaded.recovery_point = loaded.end_offset
     if loaded.cleaned_to > loaded.end_offset:
         loaded.cleaned_to = -1  # it covers records that are gone, and others take their offsets (KAFKA-3330)
+
+
+def _start_of_short_log(folder: Folder, loaded: LoadedLog, start_offset: int) -> int:
+    """The start offset of a log that ends below the one in the checkpoint; removes its segments if all are empty."""
+    if any(segment.size for segment in loaded.segments):
+        _log.error(
+            "rejecting a log start offset beyond the end of the log path=%s start_offset=%d end_offset=%d",
+            folder.path,
+            start_offset,
+            loaded.end_offset,
+        )
+        return 0
+    for segment in loaded.segments:
+        segment.close()
+        for name in segment.file_names():
+            folder.remove(name)
+    loaded.segments.clear()
+    loaded.epochs.clear()
+    loaded.producers.clear(start_offset)
+    return start_offset
 
 
 def _settle_producers(loaded: LoadedLog, *, rebuilt: bool) -> None:

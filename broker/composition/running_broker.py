@@ -271,4 +271,5 @@ def _snapshot_sources(
         fetchers=replication.fetchers,
         listening=context.addresses,
         offline_directories=services.log_dirs.offline,
+        quarantined_bytes=services.log_dirs.quarantined_bytes,
     )

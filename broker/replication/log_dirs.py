@@ -59,6 +59,10 @@ class LogDirs:
         """Every directory path, with True if the directory has failed."""
         return {directory.path: directory.failure is not None for directory in self._directories}
 
+    def quarantined_bytes(self) -> dict[str, int]:
+        """Every directory path, with the bytes that recoveries have moved to its quarantine."""
+        return {directory.path: directory.quarantined_bytes for directory in self._directories}
+
     def describe(self, wanted: Collection[TopicPartition] | None) -> list[DirectoryDescription]:
         """Every directory with its logs of the `wanted` partitions; with all of its logs if `wanted` is None."""
         return [self._describe(directory, wanted) for directory in self._directories]

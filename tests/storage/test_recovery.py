@@ -354,13 +354,22 @@ def test_messages_of_old_formats_are_refused_and_not_truncated(path: Path) -> No
     assert segment.read_bytes() == data
 
 
-def test_a_log_that_ends_below_its_start_is_emptied(path: Path) -> None:
+def test_a_log_that_ends_below_its_start_keeps_its_batches(path: Path) -> None:
     log = open_log(path)
     log.append(batch(5), leader_epoch=2, now_ms=NOW_MS)
+    content = all_bytes(log)
     log.close(now_ms=NOW_MS)
+    for clean in (False, True):
+        log = open_log(path, start_offset=50, clean=clean)
+        assert (log.start_offset, log.end_offset, all_bytes(log)) == (0, 5, content)
+        assert log.epochs.entries() == [(2, 0)]
+        log.close(now_ms=NOW_MS)
+
+
+def test_a_log_without_a_batch_starts_where_the_checkpoint_states(path: Path) -> None:
+    open_log(path).close(now_ms=NOW_MS)
     log = open_log(path, start_offset=50, clean=False)
     assert (log.start_offset, log.end_offset, log.size) == (50, 50, 0)
-    assert log.epochs.entries() == []
     assert log.append(batch(1), leader_epoch=3, now_ms=NOW_MS).first_offset == 50
 
 

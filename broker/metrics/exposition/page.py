@@ -280,6 +280,12 @@ def connections(at: MetricsSnapshot) -> Iterator[Metric]:
         ("logDirectory",),
         (((directory,), float(failed)) for directory, failed in offline.items()),
     )
+    yield gauges(
+        "odradek_log_quarantined_bytes",
+        "Bytes that recoveries have moved from logs to the quarantine of the directory",
+        ("logDirectory",),
+        (((directory,), size) for directory, size in at.quarantined_bytes.items()),
+    )
     yield gauge("kafka_server_kafkaserver_brokerstate", "3 while it serves", RUNNING)
 
 

@@ -50,6 +50,7 @@ class SnapshotSources:
     fetchers: Fetchers
     listening: Listening
     offline_directories: Callable[[], Mapping[str, bool]]
+    quarantined_bytes: Callable[[], Mapping[str, int]]
 
 
 class PartitionRow(NamedTuple):
@@ -115,6 +116,7 @@ class MetricsSnapshot:
     connections: Mapping[str, int]
     authentications: Mapping[str, AuthenticationMetrics]
     offline_directories: Mapping[str, bool]
+    quarantined_bytes: Mapping[str, int]
     cleaner: CleanerMetrics
     busy_s: float
     at_s: float
@@ -135,6 +137,7 @@ def take_snapshot(at: SnapshotSources) -> MetricsSnapshot:
         connections=at.listening.connections(),
         authentications=at.listening.authentications(),
         offline_directories=at.offline_directories(),
+        quarantined_bytes=at.quarantined_bytes(),
         cleaner=at.cleaner(),
         busy_s=time.thread_time(),
         at_s=time.monotonic(),
