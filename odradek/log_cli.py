@@ -101,10 +101,10 @@ def _complain(message: str) -> bool:
 
 
 def _rescue(paths: list[str], export: Path | None) -> bool:
-    from odradek.rescue import Export, RescueError, rescue
+    from odradek.rescue import RescueError, RescueExport, rescue
 
     try:
-        for line in rescue(paths, Export(export) if export is not None else None):
+        for line in rescue(paths, RescueExport(export) if export is not None else None):
             print(line)
     except RescueError as error:
         return _complain(str(error))

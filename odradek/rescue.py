@@ -19,7 +19,7 @@ class RescueError(Exception):
     """The export cannot be written, with the reason."""
 
 
-class Run(NamedTuple):
+class ReadableRun(NamedTuple):
     """Readable batches of a file that are adjacent, with ascending offsets; `end` is the position behind the last."""
 
     path: str
@@ -31,7 +31,7 @@ class Run(NamedTuple):
     next_offset: int
 
 
-class Export:
+class RescueExport:
     """A folder that receives the readable batches: for each folder of logs one of the same name, with segments."""
 
     def __init__(self, folder: Path) -> None:
@@ -65,10 +65,10 @@ class Export:
             self._file = None
 
 
-NO_RUN: Final = Run("", 0, 0, 0, 0, 0, 0)
+NO_RUN: Final = ReadableRun("", 0, 0, 0, 0, 0, 0)
 
 
-def rescue(paths: list[str], export: Export | None = None) -> Iterator[str]:
+def rescue(paths: list[str], export: RescueExport | None = None) -> Iterator[str]:
     """Lines that describe each file and each quarantine report below `paths`. Raises OSError."""
     reported: set[str] = set()
     for path in paths:
@@ -92,7 +92,7 @@ def _report(folder: str) -> Iterator[str]:
         yield f"{folder}/{REPORT}: cannot be read"
 
 
-def _file(path: str, export: Export | None) -> Iterator[str]:
+def _file(path: str, export: RescueExport | None) -> Iterator[str]:
     run = NO_RUN
     empty = True
     for piece in pieces(path):
@@ -105,7 +105,7 @@ def _file(path: str, export: Export | None) -> Iterator[str]:
         header = piece.header
         if not run.batches or header.base_offset < run.next_offset:
             yield from _line(run)
-            run = Run(path, piece.position, piece.position, 0, 0, header.base_offset, header.base_offset)
+            run = ReadableRun(path, piece.position, piece.position, 0, 0, header.base_offset, header.base_offset)
             if export is not None:
                 export.begin(piece)
         if export is not None:
@@ -123,7 +123,7 @@ def _file(path: str, export: Export | None) -> Iterator[str]:
         export.end()
 
 
-def _line(run: Run) -> Iterator[str]:
+def _line(run: ReadableRun) -> Iterator[str]:
     if run.batches:
         yield (
             f"{run.path}: readable, {run.batches} batches, {run.records} records, "

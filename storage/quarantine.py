@@ -37,7 +37,7 @@ KEPT_MS: Final = 7 * 24 * 3600 * 1000
 _COPIED_AT_ONCE: Final = 1 << 20
 
 
-class Entry(NamedTuple):
+class QuarantineEntry(NamedTuple):
     """One entry: its folder's name, the time of its report in ms since 1970 (0 without a report), and its bytes."""
 
     name: str
@@ -108,7 +108,7 @@ class Quarantine:
         entry.replace(REPORT, (json.dumps(report, indent=1) + "\n").encode(), sync=True)
 
 
-def entries(disk: Disk, directory: str) -> list[Entry]:
+def entries(disk: Disk, directory: str) -> list[QuarantineEntry]:
     """The entries of the quarantine of a data directory, the oldest first. Raises OSError."""
     quarantine = Folder(disk, f"{directory}/{QUARANTINE}")
     if not disk.exists(quarantine.path):
@@ -117,7 +117,7 @@ def entries(disk: Disk, directory: str) -> list[Entry]:
     for each in quarantine.list():
         if each.is_directory:
             entry = Folder(disk, quarantine / each.name)
-            found.append(Entry(each.name, _time_of(entry), sum(file.size for file in entry.list())))
+            found.append(QuarantineEntry(each.name, _time_of(entry), sum(file.size for file in entry.list())))
     return sorted(found, key=lambda entry: (entry.time_ms, entry.name))
 
 

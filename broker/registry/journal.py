@@ -9,6 +9,13 @@ was acknowledged. Damage anywhere else is not a torn tail. Truncating there woul
 `Journal.load` refuses (Alagappan and others, "Correlated crash vulnerabilities", and "Redundancy does not imply fault
 tolerance", FAST 2017).
 
+Beside each log is `end.X`: up to which byte and zxid the log was durable, and the checksum of all bytes before. It is
+written behind the sync of the log and without one of its own, so it never claims more than the log has, also after a
+loss of power. A log that is shorter, or whose earlier bytes differ, has lost acknowledged writes: those of a file that
+was cut between two records, or that lacks records in its middle, which no record shows. Journals of earlier versions
+have no such file, and ZooKeeper ignores it. Its name sorts before that of the log, so a copy in the order of names has
+an end that the log reaches.
+
 A snapshot is due when the log behind the last one is larger than the snapshot itself and than `snapshot_bytes`, so that
 writing snapshots costs no more than writing the log. The previous snapshot stays, with the logs since, for the case
 that the newest cannot be read.
@@ -18,8 +25,10 @@ from __future__ import annotations
 
 import itertools
 import posixpath
-from collections.abc import Sequence
-from typing import Protocol
+import struct
+import zlib
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple, Protocol, Self
 
 from odradek.broker.registry.interface import RegistryError
 from odradek.broker.registry.jute import JuteError
@@ -33,14 +42,51 @@ from odradek.broker.registry.transactions import (
 from odradek.broker.registry.tree import JournalTransaction, Tree
 
 DEFAULT_SNAPSHOT_BYTES = 1024 * 1024
-_VERSION_FOLDER = "version-2"
+VERSION_FOLDER = "version-2"
 _LOG = "log."
 _SNAPSHOT = "snapshot."
+_END = "end."
 _LOCK = ".lock"
 _UNFINISHED = ".tmp"
 """The suffix of a file that the disk has not renamed into place yet."""
+_WAY_OUT: Final = ". `odradek registry check --data FOLDER` lists what is readable"
 OWNER_ONLY = 0o700
 """The mode of the folder: SCRAM credentials of users are in its files."""
+
+
+_END_FORMAT: Final = struct.Struct(">4siqqI")
+_END_MAGIC: Final = b"ODRE"
+_END_VERSION: Final = 1
+
+
+class LogEnd(NamedTuple):
+    """The content of `end.X`: the position behind the last durable record, its zxid, and the CRC-32 of all before."""
+
+    position: int
+    zxid: int
+    checksum: int
+
+    def encode(self) -> bytes:
+        """The bytes of the file."""
+        body = _END_FORMAT.pack(_END_MAGIC, _END_VERSION, *self)
+        return body + zlib.crc32(body).to_bytes(4, "big")
+
+    @classmethod
+    def decode(cls, data: bytes) -> Self | None:
+        """None for a file that is not whole, as after a loss of power, or has another version."""
+        body = data[: _END_FORMAT.size]
+        if len(data) != _END_FORMAT.size + 4 or zlib.crc32(body).to_bytes(4, "big") != data[-4:]:
+            return None
+        magic, version, position, zxid, checksum = _END_FORMAT.unpack(body)
+        return cls(position, zxid, checksum) if (magic, version) == (_END_MAGIC, _END_VERSION) else None
+
+    def problem(self, content: bytes, end: int) -> str | None:
+        """What a log of this content lacks, whose last whole record ends at `end`; None where it has everything."""
+        if end < self.position:
+            return f"ends at byte {end}, and its records up to byte {self.position} were acknowledged"
+        if zlib.crc32(memoryview(content)[: self.position]) != self.checksum:
+            return f"has other bytes before byte {self.position} than were acknowledged"
+        return None
 
 
 class JournalFile(Protocol):
@@ -113,14 +159,27 @@ class JournalInUseError(Exception):
 class Journal:
     """The files of one tree. Its methods block and must not run concurrently."""
 
-    __slots__ = ("_disk", "_file", "_folder", "_lock", "_log_bytes", "_position", "_snapshot_bytes", "_snapshot_size")
+    __slots__ = (
+        "_checksum",
+        "_disk",
+        "_end_file",
+        "_file",
+        "_folder",
+        "_lock",
+        "_log_bytes",
+        "_position",
+        "_snapshot_bytes",
+        "_snapshot_size",
+    )
 
     def __init__(self, disk: JournalDisk, folder: str, *, snapshot_bytes: int = DEFAULT_SNAPSHOT_BYTES) -> None:
         self._disk = disk
-        self._folder = f"{folder}/{_VERSION_FOLDER}"
+        self._folder = f"{folder}/{VERSION_FOLDER}"
         self._snapshot_bytes = snapshot_bytes
         self._lock: JournalLock | None = None
         self._file: JournalFile | None = None
+        self._end_file: JournalFile | None = None
+        self._checksum = 0
         self._position = 0
         self._log_bytes = 0
         self._snapshot_size = 0
@@ -136,11 +195,13 @@ class Journal:
             raise JournalInUseError(f"the metadata store in {self._folder} is in use by another process")
         self._sweep()
         tree = self._load_snapshot()
+        in_snapshot = tree.zxid
+        self._check_missing_logs(tree)
         logs = self._numbers(_LOG)
         for index, number in enumerate(logs):
             if index + 1 < len(logs) and logs[index + 1] <= tree.zxid + 1:
                 continue
-            self._load_log(tree, number, is_last=index + 1 == len(logs))
+            self._load_log(tree, number, in_snapshot=in_snapshot, is_last=index + 1 == len(logs))
         return tree
 
     def write(self, transactions: Sequence[JournalTransaction]) -> None:
@@ -149,13 +210,18 @@ class Journal:
         """
         data = b"".join(frame(transaction, index) for index, transaction in enumerate(transactions))
         if self._file is None:
-            self._file = self._disk.open(self._path(_LOG, transactions[0].zxid))
+            number = transactions[0].zxid
+            self._file = self._disk.open(self._path(_LOG, number))
+            self._end_file = self._disk.open(self._path(_END, number))
             self._disk.sync_directory(self._folder)
-            self._position = 0
+            self._position = self._checksum = 0
             data = LOG_HEADER + data
+        assert self._end_file is not None
         self._file.write(data, self._position)
         self._file.sync()
         self._position += len(data)
+        self._checksum = zlib.crc32(data, self._checksum)
+        self._end_file.write(LogEnd(self._position, transactions[-1].zxid, self._checksum).encode(), 0)
         self._log_bytes += len(data)
 
     def is_snapshot_due(self) -> bool:
@@ -178,6 +244,7 @@ class Journal:
         logs = self._numbers(_LOG)
         for number, following in itertools.pairwise(logs):
             if following <= snapshots[-2:][0] + 1:
+                self._disk.remove(self._path(_END, number))
                 self._disk.remove(self._path(_LOG, number))
 
     def close(self) -> None:
@@ -188,9 +255,10 @@ class Journal:
             self._lock = None
 
     def _close_file(self) -> None:
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+        for file in (self._file, self._end_file):
+            if file is not None:
+                file.close()
+        self._file = self._end_file = None
 
     def _path(self, kind: str, zxid: int) -> str:
         return f"{self._folder}/{kind}{zxid:x}"
@@ -201,15 +269,7 @@ class Journal:
                 self._disk.remove(f"{self._folder}/{entry.name}")
 
     def _numbers(self, kind: str) -> list[int]:
-        numbers: list[int] = []
-        for entry in self._disk.list(self._folder):
-            name = entry.name
-            if name.startswith(kind):
-                try:
-                    numbers.append(int(name.removeprefix(kind), 16))
-                except ValueError:
-                    continue  # not a journal file: neither Odradek nor ZooKeeper gives such names
-        return sorted(numbers)
+        return numbers_of([entry.name for entry in self._disk.list(self._folder)], kind)
 
     def _load_snapshot(self) -> Tree:
         numbers = self._numbers(_SNAPSHOT)
@@ -224,9 +284,9 @@ class Journal:
             self._snapshot_size = len(content)
             return tree
         if failure is not None:
-            raise DamagedJournalError(f"no snapshot in {self._folder} can be read: {failure}") from failure
+            raise DamagedJournalError(f"no snapshot in {self._folder} can be read: {failure}{_WAY_OUT}") from failure
         if self._numbers(_LOG):
-            raise DamagedJournalError(f"{self._folder} has a log and no snapshot")
+            raise DamagedJournalError(f"{self._folder} has a log and no snapshot{_WAY_OUT}")
         # An empty snapshot comes first, as in ZooKeeper: a log without one means that the snapshot was lost.
         tree = Tree()
         self._disk.replace(self._path(_SNAPSHOT, 0), encode_snapshot(tree), sync=True)
@@ -235,18 +295,37 @@ class Journal:
             self._disk.sync_directory(folder)
         return tree
 
-    def _load_log(self, tree: Tree, number: int, *, is_last: bool) -> None:
+    def _load_log(self, tree: Tree, number: int, *, in_snapshot: int, is_last: bool) -> None:
         path = self._path(_LOG, number)
         content = self._disk.read(path)
         end = _replay(tree, memoryview(content), path)
         damaged = content[end:].strip(b"\0")  # ZooKeeper preallocates its logs with zeros
         if damaged and (not is_last or _was_synced(memoryview(content), end + 1)):
-            raise DamagedJournalError(f"{path} is damaged at {end}, and what follows was once complete")
+            raise DamagedJournalError(f"{path} is damaged at {end}, and what follows was once complete{_WAY_OUT}")
+        noted = self._end_of(number)
+        if noted is not None and noted.zxid > in_snapshot:
+            problem = noted.problem(content, end)
+            if problem is not None:
+                raise DamagedJournalError(f"{path} {problem}{_WAY_OUT}")
         self._log_bytes += end
         if is_last:
-            self._continue(path, end, len(content))
+            self._continue(number, content, end)
 
-    def _continue(self, path: str, end: int, size: int) -> None:
+    def _check_missing_logs(self, tree: Tree) -> None:
+        """Raise DamagedJournalError where a log is missing whose records are behind the snapshot."""
+        logs = set(self._numbers(_LOG))
+        for number in self._numbers(_END):
+            noted = None if number in logs else self._end_of(number)
+            if noted is not None and noted.zxid > tree.zxid:
+                raise DamagedJournalError(f"{self._path(_LOG, number)} is missing{_WAY_OUT}")
+
+    def _end_of(self, number: int) -> LogEnd | None:
+        return LogEnd.decode(self._disk.read(self._path(_END, number))) if number in self._numbers(_END) else None
+
+    def _continue(self, number: int, content: bytes, end: int) -> None:
+        path, size = self._path(_LOG, number), len(content)
+        self._end_file = self._disk.open(self._path(_END, number))
+        self._checksum = zlib.crc32(content[:end] if end else LOG_HEADER)
         file = self._disk.open(path)
         if end < size:
             file.truncate(end)
@@ -282,6 +361,18 @@ class NoJournal:
         """Close nothing."""
 
 
+def numbers_of(names: Iterable[str], kind: str) -> list[int]:
+    """The zxids in the names of files that begin with `kind` (`log.`, `snapshot.`, `end.`), ascending."""
+    numbers: list[int] = []
+    for name in names:
+        if name.startswith(kind):
+            try:
+                numbers.append(int(name.removeprefix(kind), 16))
+            except ValueError:
+                continue  # not a journal file: neither Odradek nor ZooKeeper gives such names
+    return sorted(numbers)
+
+
 def _replay(tree: Tree, content: memoryview, path: str) -> int:
     """Replay a log into the tree; returns the position after the last good record."""
     if bytes(content[:8]) != LOG_HEADER[:8]:
@@ -294,7 +385,7 @@ def _replay(tree: Tree, content: memoryview, path: str) -> int:
                 tree.replay(transaction)
             position = record.end
     except (JuteError, RegistryError) as error:
-        raise DamagedJournalError(f"{path} at {position}: {error}") from error
+        raise DamagedJournalError(f"{path} at {position}: {error}{_WAY_OUT}") from error
     return position
 
 

@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 from odradek.broker.registry.embedded import EmbeddedEnsemble, EmbeddedRegistry
 from odradek.broker.registry.interface import ConnectionLossError, Create, Delete, Event, SessionState
 from odradek.broker.registry.journal import DamagedJournalError, Journal, JournalInUseError
-from odradek.broker.registry.transactions import encode_snapshot
+from odradek.broker.registry.transactions import encode_snapshot, read_record
 from odradek.broker.registry.tree import Tree
 from tests.registry.simulated_disk import Content, Keep, SimulatedDisk, keep_all, keep_nothing
 
 FOLDER = "/registry"
 LOG = "/registry/version-2/log."
+END = "/registry/version-2/end."
 SNAPSHOT = "/registry/version-2/snapshot."
 
 
@@ -302,3 +303,70 @@ async def test_a_failing_disk_ends_the_registry() -> None:
         await ensemble.connect()
     await ensemble.close()
     assert nodes_on(disk.crash()) == {}
+
+
+async def acknowledged() -> tuple[SimulatedDisk, bytes, list[int]]:
+    """A disk whose process was killed after four answered writes; its log, and where each record of it ends."""
+    disk = SimulatedDisk()
+    ensemble = ensemble_on(disk)
+    registry = await ensemble.connect()
+    for number in range(4):
+        await registry.create(f"/n{number}", b"%d" % number * 100)
+    killed = disk.crash(keep_all)
+    (log,) = [bytes(content.written) for path, content in killed.files.items() if path.startswith(LOG)]
+    ends, position = [], 16
+    while (record := read_record(memoryview(log), position)) is not None:
+        position = record.end
+        ends.append(position)
+    assert ends[-1] == len(log)
+    return killed, log, ends
+
+
+async def test_a_journal_cut_anywhere_has_lost_acknowledged_writes() -> None:
+    killed, log, ends = await acknowledged()
+    assert len(nodes_on(with_log(killed, log))) == 4
+    for cut in (*ends[:-1], *range(16, len(log), 13)):
+        with pytest.raises(DamagedJournalError, match="were acknowledged|registry check"):
+            nodes_on(with_log(killed, log[:cut]))
+
+
+async def test_a_journal_without_a_record_in_its_middle_is_damaged() -> None:
+    killed, log, ends = await acknowledged()
+    for first, last in itertools.combinations(ends, 2):
+        with pytest.raises(DamagedJournalError):
+            nodes_on(with_log(killed, log[:first] + log[last:]))
+
+
+async def test_a_flipped_bit_in_the_last_acknowledged_write_is_no_torn_tail() -> None:
+    killed, log, ends = await acknowledged()
+    damaged = bytearray(log)
+    damaged[ends[-2] + 30] ^= 1
+    with pytest.raises(DamagedJournalError):
+        nodes_on(with_log(killed, bytes(damaged)))
+
+
+async def test_a_missing_log_is_detected_and_a_journal_of_an_earlier_version_opens() -> None:
+    killed, _, _ = await acknowledged()
+    missing = killed.crash(keep_all)
+    for path in [path for path in missing.files if path.startswith(LOG)]:
+        del missing.files[path]
+    with pytest.raises(DamagedJournalError, match="is missing"):
+        nodes_on(missing)
+    earlier = killed.crash(keep_all)
+    for path in [path for path in earlier.files if path.startswith(END)]:
+        del earlier.files[path]
+    assert len(nodes_on(earlier)) == 4
+    for content in (b"", bytes(32), b"ODRE"):
+        torn = killed.crash(keep_all)
+        for path in [path for path in torn.files if path.startswith(END)]:
+            torn.files[path] = Content(content)
+        assert len(nodes_on(torn)) == 4
+
+
+async def test_a_cut_below_the_newest_snapshot_loses_nothing() -> None:
+    disk = SimulatedDisk()
+    journal = Journal(disk, FOLDER)
+    tree = journal.load()
+    journal.write([tree.open_session(1, 10_000, 0).transaction, tree.submit(1, [Create("/a")], 0).transaction])
+    journal.snapshot(encode_snapshot(tree), tree.zxid)
+    assert nodes_on(with_log(disk, b"ZKLG")) == {"/a": b""}
