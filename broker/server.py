@@ -18,7 +18,7 @@ from functools import partial
 from odradek.broker.composition import registry_access
 from odradek.broker.composition.context import BrokerContext
 from odradek.broker.composition.environment import Environment
-from odradek.broker.composition.identity import Identity, find_identity
+from odradek.broker.composition.identity import Identity, find_identity, report_logs_without_topic
 from odradek.broker.composition.running_broker import RunningBroker
 from odradek.broker.composition.security import BrokerSecurity, security
 from odradek.broker.config.broker_config import BrokerConfig
@@ -97,6 +97,8 @@ class Broker:
         identity = await find_identity(self._config, environment, session)
         # The log manager closes them before this, unless the start fails before there is one.
         undo.callback(lambda: identity.directories.close_unused(environment.clock.now_ms()))
+        if environment.open_session is None:
+            await report_logs_without_topic(session.registry, identity.directories)
         dispatcher = Dispatcher([], self.api_metrics)
         timers = LoopTimers(environment.clock, asyncio.get_running_loop())
         request_tasks = RequestTasks()

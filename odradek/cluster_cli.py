@@ -1,4 +1,5 @@
-"""Commands for clusters: `odradek cluster up`, `restart` and `status`, `odradek registry`, `odradek health`.
+"""Commands for clusters: `odradek cluster up`, `restart` and `status`, `odradek registry` with `check` and `repair`,
+`odradek health`.
 
 Modules that a command needs are imported when it runs.
 """
@@ -11,13 +12,16 @@ import os
 import sys
 from collections.abc import Container
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 
 from odradek import __version__
 from odradek.log_lines import log_to_stderr
 from odradek.standard_streams import print_line
+
+if TYPE_CHECKING:
+    from odradek.registry_repair import Inspection
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 _BOOTSTRAP_HELP = "Any brokers of the cluster, host:port with commas between them."
@@ -177,7 +181,8 @@ def health(address: str, timeout_s: float, command_config: Path | None, from_env
         _fail(trouble)
 
 
-@click.command()
+@click.group(invoke_without_command=True)
+@click.pass_context
 @click.option("--data", type=click.Path(path_type=Path, file_okay=False), default=Path("registry-data"))
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
 @click.option("--port", type=click.IntRange(0, 65535), default=2181, show_default=True, help="0 takes a free one.")
@@ -188,11 +193,22 @@ def health(address: str, timeout_s: float, command_config: Path | None, from_env
     help="A JAAS file as ZooKeeper's: only the users of its section Server are served.",
 )
 @click.option("--until-stdin-ends", is_flag=True, hidden=True, help="Stop when the parent has ended.")
-def registry(data: Path, host: str, port: int, tick_ms: int, jaas: Path | None, until_stdin_ends: bool) -> None:
+def registry(
+    context: click.Context,
+    data: Path,
+    host: str,
+    port: int,
+    tick_ms: int,
+    jaas: Path | None,
+    until_stdin_ends: bool,
+) -> None:
     """Serve the cluster's state over ZooKeeper's protocol, for brokers of one machine.
 
-    A stand-in for ZooKeeper on a laptop or in tests; a production cluster runs Apache ZooKeeper.
+    A stand-in for ZooKeeper on a laptop or in tests; a production cluster runs Apache ZooKeeper. With a command it
+    serves nothing: `check` and `repair` are for a damaged journal.
     """
+    if context.invoked_subcommand is not None:
+        return
     from odradek import registry_service
     from odradek.broker.registry.journal import DamagedJournalError, JournalInUseError
     from odradek.service import stop_when_stdin_ends
@@ -216,6 +232,69 @@ def registry(data: Path, host: str, port: int, tick_ms: int, jaas: Path | None, 
     except OSError as error:
         taken = error.errno == errno.EADDRINUSE
         _fail(f"{host}:{port} is in use; choose another port with --port" if taken else str(error))
+
+
+_journal_option = click.option(
+    "--data",
+    required=True,
+    type=click.Path(path_type=Path, file_okay=False, exists=True),
+    help="The first of the log.dirs of a single broker, or the folder of `odradek registry`.",
+)
+_log_dirs_option = click.option(
+    "--log-dirs",
+    metavar="DIR,DIR",
+    default="",
+    help="All log.dirs of the broker, if it has more than the one of --data.",
+)
+
+
+@registry.command()
+@_journal_option
+@_log_dirs_option
+def check(data: Path, log_dirs: str) -> None:
+    """Check the journal of a stopped registry or broker, and that it has every log; change nothing.
+
+    Prints a line for each problem, and ends with status 1 if there is one.
+    """
+    from odradek import registry_repair
+
+    try:
+        found = registry_repair.check(data, _paths(log_dirs))
+    except (registry_repair.RegistryRepairError, OSError) as error:
+        _fail(str(error))
+    _print_inspection(found)
+    sys.exit(1 if found.problems else 0)
+
+
+@registry.command()
+@_journal_option
+@_log_dirs_option
+def repair(data: Path, log_dirs: str) -> None:
+    """Repair the journal of a stopped registry or broker: keep what is readable, and rebuild topics from the logs.
+
+    The old journal is set aside, not removed. Configurations, ACLs and credentials that the journal has lost are not in
+    the logs: create them again.
+    """
+    from odradek import registry_repair
+
+    try:
+        found = registry_repair.repair(data, _paths(log_dirs))
+    except (registry_repair.RegistryRepairError, OSError) as error:
+        _fail(str(error))
+    _print_inspection(found)
+    for note in found.notes:
+        print_line(f"repair: {note}")
+
+
+def _paths(log_dirs: str) -> list[Path]:
+    return [Path(each.strip()) for each in log_dirs.split(",") if each.strip()]
+
+
+def _print_inspection(found: Inspection) -> None:
+    for problem in found.problems:
+        print_line(f"problem: {problem}")
+    topics = len(found.topics)
+    print_line(f"{found.folder}: {topics} topics are readable; {len(found.logs)} logs, {len(found.problems)} problems")
 
 
 def _fail(message: str) -> NoReturn:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import NamedTuple
 
 from odradek.broker.composition import registry_access
@@ -9,9 +10,13 @@ from odradek.broker.composition.environment import Environment
 from odradek.broker.config.broker_config import BrokerConfig
 from odradek.broker.config.topic_overrides import TopicConfigs
 from odradek.broker.metadata.registry_session import RegistrySession
+from odradek.broker.registry import znodes
+from odradek.broker.registry.interface import NoNodeError, Registry
 from odradek.broker.replication.replicas import log_config
 from odradek.storage.directories import Directories, open_all
 from odradek.storage.directory import DirectoryRequest
+
+log = logging.getLogger(__name__)
 
 
 class Identity(NamedTuple):
@@ -45,3 +50,26 @@ async def find_identity(config: BrokerConfig, environment: Environment, session:
     )
     paths = [str(path.absolute()) for path in config.log_dirs]  # as clients receive them
     return Identity(config, cluster_id, topic_configs, Directories(open_all(paths, request, environment.disk)))
+
+
+async def report_logs_without_topic(registry: Registry, directories: Directories) -> None:
+    """Log the logs whose topic the metadata store does not have: no client can read them, and no broker removes them.
+
+    The cause is a topic that was deleted while its directory was offline, or a metadata store that has lost topics.
+    Raises RegistryError.
+    """
+    try:
+        topics = set((await registry.children(znodes.TOPICS))[0])
+    except NoNodeError:
+        topics = set()
+    for directory in directories:
+        for (topic, partition), found in (*directory.logs.items(), *directory.futures.items()):
+            if topic not in topics:
+                log.error(
+                    "log without a topic in the metadata store path=%s topic=%s partition=%d bytes=%d topic_id=%s",
+                    found.directory,
+                    topic,
+                    partition,
+                    found.size,
+                    znodes.encode_uuid(found.topic_id),
+                )

@@ -46,7 +46,7 @@ VERSION_FOLDER = "version-2"
 _LOG = "log."
 _SNAPSHOT = "snapshot."
 _END = "end."
-_LOCK = ".lock"
+LOCK = ".lock"
 _UNFINISHED = ".tmp"
 """The suffix of a file that the disk has not renamed into place yet."""
 _WAY_OUT: Final = ". `odradek registry check --data FOLDER` lists what is readable"
@@ -190,7 +190,7 @@ class Journal:
         Raises JournalInUseError, DamagedJournalError and OSError.
         """
         self._disk.make_directory(self._folder, OWNER_ONLY)
-        self._lock = self._disk.lock(f"{self._folder}/{_LOCK}")
+        self._lock = self._disk.lock(f"{self._folder}/{LOCK}")
         if self._lock is None:
             raise JournalInUseError(f"the metadata store in {self._folder} is in use by another process")
         self._sweep()

@@ -106,18 +106,18 @@ def _newest_snapshot(disk: JournalDisk, path: str, numbers: Sequence[int]) -> Sa
 def _read_log(disk: JournalDisk, path: str, found: Salvage, noted: LogEnd | None, *, is_last: bool) -> None:
     """Replay every whole record. The problems are those for which `Journal.load` rejects the log."""
     content = disk.read(path)
-    view = memoryview(content)
+    buffer = memoryview(content)
     position = len(LOG_HEADER) if content[:8] == LOG_HEADER[:8] else 0
     damaged_at: int | None = None
     synced_behind = False
     while content[position:].strip(b"\0"):
         try:
-            record = read_record(view, position)
+            record = read_record(buffer, position)
         except JuteError:
             record, synced_behind = None, True
         if record is None:
             damaged_at = position if damaged_at is None else damaged_at
-            position = _next_record(view, position + 1)
+            position = _next_record(buffer, position + 1)
             continue
         found.records += 1
         synced_behind |= damaged_at is not None and record.batch_position == 0
@@ -132,11 +132,11 @@ def _read_log(disk: JournalDisk, path: str, found: Salvage, noted: LogEnd | None
             found.problems.append(f"{path} {problem}")
 
 
-def _next_record(view: memoryview, position: int) -> int:
+def _next_record(buffer: memoryview, position: int) -> int:
     """The position of the next whole record, or the end."""
-    while position < len(view):
+    while position < len(buffer):
         try:
-            if read_record(view, position) is not None:
+            if read_record(buffer, position) is not None:
                 return position
         except JuteError:
             pass

@@ -326,7 +326,7 @@ async def test_a_journal_cut_anywhere_has_lost_acknowledged_writes() -> None:
     killed, log, ends = await acknowledged()
     assert len(nodes_on(with_log(killed, log))) == 4
     for cut in (*ends[:-1], *range(16, len(log), 13)):
-        with pytest.raises(DamagedJournalError, match="were acknowledged|registry check"):
+        with pytest.raises(DamagedJournalError, match="registry check"):
             nodes_on(with_log(killed, log[:cut]))
 
 
