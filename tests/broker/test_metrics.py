@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from prometheus_client.parser import text_string_to_metric_families
@@ -219,3 +220,21 @@ def test_every_name_is_in_the_documentation(odradek: Watched) -> None:
     names = {name for name in Page(odradek.page_port).samples if name.startswith(("kafka_", "odradek_"))}
     timed = {f"kafka_network_requestmetrics_{part}timems_count" for part in ("total", "local", "remote")}
     assert sorted(names - documented - timed) == []
+
+
+def test_alert_rules_use_metrics_of_the_page_and_are_in_the_documentation(odradek: Watched) -> None:
+    with urllib.request.urlopen(f"http://127.0.0.1:{odradek.page_port}/metrics", timeout=TIMEOUT_S) as page:
+        names = set(re.findall(r"^# TYPE (\S+) ", page.read().decode(), re.M)) | {"up"}
+    documentation = (ROOT / "docs" / "metrics.md").read_text()
+    groups = yaml.safe_load((ROOT / "docs" / "alerts.yml").read_text())["groups"]
+    rules = [rule for group in groups for rule in group["rules"]]
+    assert len({rule["alert"] for rule in rules}) == len(rules) > 10
+    for rule in rules:
+        assert set(rule) <= {"alert", "expr", "for", "labels", "annotations"}, rule
+        assert rule["labels"]["severity"] in ("critical", "warning")
+        assert rule["annotations"]["summary"]
+        assert f"`{rule['alert']}`" in documentation
+        expression = re.sub(r"\{[^}]*\}|\[[^]]*\]", "", rule["expr"])
+        used = set(re.findall(r"[a-z][a-z_]*", expression)) - {"max", "rate", "sum"}
+        assert used, rule
+        assert used <= names, f"{rule['alert']} uses {used - names}, which the page does not have"
