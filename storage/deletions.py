@@ -12,13 +12,22 @@ from odradek.storage.producers import ProducerState
 from odradek.storage.segment import DELETED_SUFFIX, Segment
 
 
+def set_back(waiting: Iterable[tuple[int, str]], step_ms: int) -> list[tuple[int, str]]:
+    """The names that wait, with the times from which they may be removed, after the clock was set back by `step_ms`.
+
+    Otherwise they would take room for as long as the step is.
+    """
+    return [(due_ms - step_ms, name) for due_ms, name in waiting]
+
+
 class DelayedDeletions:
     """The files of one folder that wait for deletion. `unsynced`: a loss of power may undo a renaming."""
 
-    __slots__ = ("_folder", "_waiting", "unsynced")
+    __slots__ = ("_folder", "_seen_ms", "_waiting", "unsynced")
 
     def __init__(self, folder: Folder) -> None:
         self._folder = folder
+        self._seen_ms = 0
         self._waiting: list[tuple[int, str]] = []
         self.unsynced = False
 
@@ -55,6 +64,9 @@ class DelayedDeletions:
 
     def take_due(self, now_ms: int) -> Callable[[], None] | None:
         """A function that deletes the files that are due, safe in a thread; None where none is. It raises OSError."""
+        if self._waiting and now_ms < self._seen_ms:
+            self._waiting = set_back(self._waiting, self._seen_ms - now_ms)
+        self._seen_ms = now_ms
         due = [name for due_ms, name in self._waiting if due_ms <= now_ms]
         if not due:
             return None

@@ -465,7 +465,8 @@ class Log(LogFailures):
         unflushed = self.end_offset - self.recovery_point
         if unflushed <= 0:
             return False
-        return unflushed >= config.flush_messages or now_ms - self.last_flush_ms >= config.flush_ms
+        # A negative time is that of a clock that was set back: the time since the last flush is then unknown.
+        return unflushed >= config.flush_messages or not 0 <= now_ms - self.last_flush_ms < config.flush_ms
 
     def start_flush(self, *, rolled_only: bool = False) -> Flush:
         """A flush of everything written so far; `rolled_only` leaves the active segment out, as after a roll.

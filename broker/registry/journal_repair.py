@@ -93,7 +93,7 @@ def write_anew(disk: RepairDisk, folder: str, tree: Tree) -> str:
 
 
 def _newest_snapshot(disk: JournalDisk, path: str, numbers: Sequence[int]) -> Salvage:
-    problems = []
+    problems: list[str] = []
     for number in reversed(numbers):
         name = f"{path}/snapshot.{number:x}"
         try:

@@ -111,12 +111,13 @@ Effects = list[Effect | WriteMarkers | AdmitNext]
 class Transaction:
     """The state machine. The caller performs the effects that its methods return, in order."""
 
-    __slots__ = ("_storing", "_unmarked", "metadata", "transactional_id")
+    __slots__ = ("_began", "_storing", "_unmarked", "metadata", "transactional_id")
 
     def __init__(self, transactional_id: str, metadata: TransactionMetadata) -> None:
         """`metadata` is the state from the log; `fresh` creates that of a new id."""
         self.transactional_id = transactional_id
         self.metadata = metadata
+        self._began: tuple[int, int] | None = None  # its start by both clocks: (metadata.started_ms, monotonic ms)
         self._storing: Storing | None = None
         self._unmarked: set[TopicPartition] = set()
 
@@ -244,9 +245,15 @@ class Transaction:
     # --- time ---
 
     def is_overdue(self, now: Now) -> bool:
-        """Whether a transaction has exceeded its timeout, so that it must be aborted."""
+        """Whether a transaction has exceeded its timeout, so that it must be aborted.
+
+        Kafka compares with the wall clock. Here a step of that clock neither aborts a transaction nor keeps it open.
+        """
         metadata = self.metadata
-        overdue = metadata.started_ms + metadata.timeout_ms < now.wall_ms
+        if self._began is not None and self._began[0] == metadata.started_ms:
+            overdue = self._began[1] + metadata.timeout_ms < now.monotonic_ms
+        else:
+            overdue = metadata.started_ms + metadata.timeout_ms < now.wall_ms
         return overdue and not self.busy and TABLE[metadata.status, TransactionEvent.TIMEOUT].to is not None
 
     def time_out(self, fresh_id: int, now: Now) -> Effects:
@@ -318,6 +325,9 @@ class Transaction:
     def loaded(self, now: Now) -> Effects:
         """Send the markers of a decision that is durable, after its append or after a load."""
         metadata = self.metadata
+        if self._began is None or self._began[0] != metadata.started_ms:
+            # After a load the wall clock is the only measure of the time before it.
+            self._began = metadata.started_ms, now.monotonic_ms - max(0, now.wall_ms - metadata.started_ms)
         if metadata.status not in ENDING or self.busy or self._unmarked:
             return []
         self._unmarked = set(metadata.partitions)
