@@ -37,6 +37,10 @@ class Codec(IntEnum):
     ZSTD = 4
 
 
+class DecompressedTooLarge(KafkaError):  # noqa: N818 - named after the response
+    """MESSAGE_TOO_LARGE: the data decompresses to more bytes than the limit of the caller."""
+
+
 def load_libraries() -> None:
     """Import the libraries of all codecs; afterwards none of them opens a file."""
     for codec in Codec:
@@ -66,8 +70,9 @@ def decompress(codec: int, data: Buffer, limit: int) -> Buffer:
     """The decompressed bytes of `data`, from `compress` or any Kafka client; NONE returns `data` itself.
 
     Raises KafkaError: CORRUPT_MESSAGE for malformed data, UNSUPPORTED_COMPRESSION_TYPE for an unknown codec, and
-    MESSAGE_TOO_LARGE where the result would exceed `limit` bytes. Kafka, which streams, has no such limit and so no
-    code for it; this one is final for the batch, and makes the Java producer split the batch and send it in parts.
+    DecompressedTooLarge (MESSAGE_TOO_LARGE) where the result would exceed `limit` bytes. Kafka, which streams, has no
+    such limit and so no code for it; this one is final for the batch, and makes the Java producer split the batch and
+    send it in parts.
     """
     match codec:
         case Codec.NONE:
@@ -84,11 +89,17 @@ def decompress(codec: int, data: Buffer, limit: int) -> Buffer:
 
 
 def _too_large(limit: int) -> NoReturn:
-    raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, f"the records take more than {limit} bytes when decompressed")
+    raise DecompressedTooLarge(
+        ErrorCode.MESSAGE_TOO_LARGE, f"the records take more than {limit} bytes when decompressed"
+    )
 
 
 def _malformed(codec: Codec, reason: str) -> KafkaError:
     return KafkaError(ErrorCode.CORRUPT_MESSAGE, f"malformed {codec.name.lower()} data: {reason}")
+
+
+_LARGEST_CHUNK: Final = 1 << 20
+"""Bytes that one call of a library gives: it copies them while it holds the interpreter."""
 
 
 # --- gzip ---------------------------------------------------------------------------------------------------------
@@ -106,30 +117,34 @@ def _write_gzip(data: Buffer, level: int | None) -> bytes:
     return deflater.compress(data) + deflater.flush()
 
 
-def _read_gzip(data: Buffer, limit: int) -> bytes:
+def _read_gzip(data: Buffer, limit: int) -> bytearray:
     import zlib
 
     view = memoryview(data)
-    parts: list[bytes] = []
+    output = bytearray()  # to join parts at the end would hold the interpreter for as long as the whole copy takes
     room = limit
     position = 0
     while position == 0 or bytes(view[position : position + 2]) == _GZIP_MAGIC:  # Java, too, ignores any other tail
         inflater = zlib.decompressobj(_GZIP_WINDOW)
+        has_more = False
         while not inflater.eof:
-            piece = view[position : position + _GZIP_PIECE]
-            if not piece:
+            piece = inflater.unconsumed_tail or (b"" if has_more else view[position : position + _GZIP_PIECE])
+            if not piece and not has_more:
                 raise _malformed(Codec.GZIP, "it ends inside a member")
+            if not inflater.unconsumed_tail:
+                position += len(piece)
+            allowed = min(room + 1, _LARGEST_CHUNK)
             try:
-                part = inflater.decompress(piece, room + 1)
+                part = inflater.decompress(piece, allowed)
             except zlib.error as problem:
                 raise _malformed(Codec.GZIP, str(problem)) from None
-            position += len(piece) - len(inflater.unused_data)
+            has_more = len(part) == allowed  # the rest of the output may need no more input
             room -= len(part)
             if room < 0:
                 _too_large(limit)
-            if part:
-                parts.append(part)
-    return parts[0] if len(parts) == 1 else b"".join(parts)
+            output += part
+        position -= len(inflater.unused_data)
+    return output
 
 
 # --- snappy -------------------------------------------------------------------------------------------------------
@@ -153,14 +168,16 @@ def _write_snappy(data: Buffer) -> bytes:
     return b"".join(parts)
 
 
-def _read_snappy(data: memoryview, limit: int) -> bytearray:
+def _read_snappy(data: memoryview, limit: int) -> bytearray | memoryview:
     from cramjam import DecompressionError, snappy
 
-    blocks = _snappy_blocks(data) if _snappy_stream_at(data, 0) else [data]
+    blocks = _snappy_blocks(data) if snappy_stream_at(data, 0) else [data]
     sizes = [_snappy_block_size(block) for block in blocks]
     total = sum(sizes)
     if total > limit:
         _too_large(limit)
+    if total > _LARGEST_CHUNK:
+        return _read_large_snappy(blocks, sizes)
     output = bytearray(total)
     position = 0
     with memoryview(output) as target:
@@ -175,7 +192,26 @@ def _read_snappy(data: memoryview, limit: int) -> bytearray:
     return output
 
 
-def _snappy_stream_at(data: memoryview, position: int) -> bool:
+def _read_large_snappy(blocks: list[memoryview], sizes: list[int]) -> bytearray | memoryview:
+    """Decompress block by block: a buffer for all would be cleared first, by one call that holds the interpreter."""
+    from cramjam import DecompressionError, snappy
+
+    output = bytearray()
+    for block, size in zip(blocks, sizes, strict=True):
+        try:
+            part = memoryview(snappy.decompress_raw(block))
+        except DecompressionError as problem:
+            raise _malformed(Codec.SNAPPY, str(problem)) from None
+        if len(part) != size:
+            raise _malformed(Codec.SNAPPY, f"a block gave {len(part)} bytes where it announced {size}")
+        if len(blocks) == 1:
+            return part
+        output += part
+    return output
+
+
+def snappy_stream_at(data: memoryview, position: int) -> bool:
+    """Whether a stream in snappy-java's framing begins at `position`."""
     return bytes(data[position : position + len(_SNAPPY_MAGIC)]) == _SNAPPY_MAGIC
 
 
@@ -185,7 +221,7 @@ def _snappy_blocks(data: memoryview) -> list[memoryview]:
     position = 0
     end = len(data)
     while position < end:
-        if _snappy_stream_at(data, position):
+        if snappy_stream_at(data, position):
             position += len(_SNAPPY_HEADER)
             if position > end:
                 raise _malformed(Codec.SNAPPY, "it ends inside a stream header")
@@ -238,7 +274,7 @@ _scratch: list[bytearray] = []
 """Buffers for decompression, one for each thread that decompresses at a time. Fresh memory costs more than the work."""
 
 
-def _read_lz4(data: memoryview, limit: int) -> bytes:
+def _read_lz4(data: memoryview, limit: int) -> bytes | bytearray:
     """Decompress into the scratch buffer, which most batches fit; else decompress in chunks, with the limit."""
     from cramjam import DecompressionError, lz4
 
@@ -254,15 +290,15 @@ def _read_lz4(data: memoryview, limit: int) -> bytes:
     return _read_lz4_in_chunks(data, limit)
 
 
-def _read_lz4_in_chunks(data: memoryview, limit: int) -> bytes:
+def _read_lz4_in_chunks(data: memoryview, limit: int) -> bytearray:
     from lz4 import frame
 
     context = frame.create_decompression_context()
-    parts: list[bytes] = []
+    output = bytearray()
     room = limit
     position = 0
     # The library allocates the maximum that it may produce, so the chunk grows with the bytes that it has produced.
-    chunk = max(_FIRST_CHUNK, 4 * len(data))
+    chunk = min(max(_FIRST_CHUNK, 4 * len(data)), _LARGEST_CHUNK)
     while True:
         allowed = min(chunk, room + 1)
         try:
@@ -271,14 +307,14 @@ def _read_lz4_in_chunks(data: memoryview, limit: int) -> bytes:
             raise _malformed(Codec.LZ4, str(problem)) from None
         position += consumed
         room -= len(part)
-        parts.append(part)
+        output += part
         if room < 0:
             _too_large(limit)
         if ended:
-            return parts[0] if len(parts) == 1 else b"".join(parts)
+            return output
         if len(part) < allowed and position == len(data):
             raise _malformed(Codec.LZ4, "it ends inside the frame")
-        chunk *= 2
+        chunk = min(2 * chunk, _LARGEST_CHUNK)
 
 
 _LZ4_MAGIC: Final = b"\x04\x22\x4d\x18"
@@ -346,11 +382,11 @@ def _write_zstd(data: Buffer, level: int | None) -> bytes:
     return ZstdCompressor(level=3 if level is None else level).compress(data)
 
 
-def _read_zstd(data: memoryview, limit: int) -> bytes:
+def _read_zstd(data: memoryview, limit: int) -> bytes | bytearray:
     from zstandard import ZstdDecompressor, ZstdError, frame_content_size
 
     decompressor = ZstdDecompressor(max_window_size=_ZSTD_MAX_WINDOW)
-    parts: list[bytes] = []
+    output: bytes | bytearray = b""
     room = limit
     position = 0
     if not data:
@@ -376,8 +412,13 @@ def _read_zstd(data: memoryview, limit: int) -> bytes:
         room -= len(part)
         if room < 0:
             _too_large(limit)
-        parts.append(part)
-    return parts[0] if len(parts) == 1 else b"".join(parts)
+        if not output:
+            output = part
+        elif isinstance(output, bytes):
+            output = bytearray(output) + part
+        else:
+            output += part
+    return output
 
 
 def _zstd_frame(data: memoryview, start: int) -> tuple[int, int | None]:
@@ -396,7 +437,7 @@ def _zstd_frame(data: memoryview, start: int) -> tuple[int, int | None]:
         if magic != _ZSTD_MAGIC:
             raise _malformed(Codec.ZSTD, f"no frame starts at byte {start}")
         descriptor = data[start + 4]
-        position = start + 5 + _zstd_header_size(descriptor)
+        position = start + 5 + zstd_header_size(descriptor)
         bound = 0
         last = False
         while not last:
@@ -414,7 +455,7 @@ def _zstd_frame(data: memoryview, start: int) -> tuple[int, int | None]:
     return after, bound
 
 
-def _zstd_header_size(descriptor: int) -> int:
+def zstd_header_size(descriptor: int) -> int:
     """The number of bytes between the descriptor and the first block: window, dictionary id, content size."""
     single_segment = descriptor >> 5 & 1
     content_size = (single_segment, 2, 4, 8)[descriptor >> 6]

@@ -155,19 +155,15 @@ def _unwrapped(view: memoryview, magic: int, codec: int, limit: int) -> Buffer:
     """The set inside a wrapper that `survey` has checked. Raises KafkaError."""
     if codec == Codec.ZSTD:
         raise InvalidRecords(ErrorCode.INVALID_RECORD, f"zstd around messages of magic {magic}; it needs batches")
-    position = FIELDS_AT + (8 if magic else 0)
-    try:
-        (key_length,) = _INT32.unpack_from(view, position)
-        position += 4 + max(0, key_length)
-        (value_length,) = _INT32.unpack_from(view, position)
-    except struct.error:
-        raise InvalidRecords(ErrorCode.INVALID_RECORD, REASONS[LegacyFault.FIELDS]) from None
-    position += 4
-    if value_length < 0:
-        raise InvalidRecords(ErrorCode.INVALID_RECORD, "a compressed message without a value")
-    if position + value_length > len(view):
+    value = _value(view, magic)
+    if value is None:
         raise InvalidRecords(ErrorCode.INVALID_RECORD, REASONS[LegacyFault.FIELDS])
-    content: Buffer = view[position : position + value_length]
+    start, length = value
+    if length < 0:
+        raise InvalidRecords(ErrorCode.INVALID_RECORD, "a compressed message without a value")
+    if start + length > len(view):
+        raise InvalidRecords(ErrorCode.INVALID_RECORD, REASONS[LegacyFault.FIELDS])
+    content: Buffer = view[start : start + length]
     if codec == Codec.LZ4 and magic == 0:
         content = mend_lz4_header(content)
     try:
@@ -177,6 +173,24 @@ def _unwrapped(view: memoryview, magic: int, codec: int, limit: int) -> Buffer:
             raise
         # The checksum matches, so the client sent these bytes; with a retriable error code it would retry for ever.
         raise InvalidRecords(ErrorCode.INVALID_RECORD, problem.message) from None
+
+
+def _value(view: memoryview, magic: int) -> tuple[int, int] | None:
+    """Where the value of the first message starts, and its length; None where the message ends before it."""
+    position = FIELDS_AT + (8 if magic else 0)
+    try:
+        (key_length,) = _INT32.unpack_from(view, position)
+        position += 4 + max(0, key_length)
+        (value_length,) = _INT32.unpack_from(view, position)
+    except struct.error:
+        return None
+    return position + 4, value_length
+
+
+def wrapped_content(view: memoryview) -> memoryview:
+    """The compressed bytes of a set whose first message is a wrapper, as far as they are there; not checked."""
+    value = _value(view, view[MAGIC_AT])
+    return view[:0] if value is None else view[value[0] : value[0] + max(0, value[1])]
 
 
 def _refuse(fault: int, index: int) -> None:
@@ -212,8 +226,11 @@ def down_convert_batches(data: Buffer, magic: int, first_offset: int) -> bytes:
     Whole batches of `magic` or less stay unchanged; a batch that is cut off is left out, and where there is no other,
     `data` is the result. Raises KafkaError: UNSUPPORTED_COMPRESSION_TYPE where zstd comes first, CORRUPT_MESSAGE,
     MESSAGE_TOO_LARGE.
+
+    The batches together decompress to no more than twice MAX_DECOMPRESSED: further ones are left out.
     """
     view = memoryview(data)
+    decompressed = 0
     batches = list(_whole_batches(view))
     if all(each.magic <= magic for _, each in batches):
         return bytes(view)
@@ -221,7 +238,7 @@ def down_convert_batches(data: Buffer, magic: int, first_offset: int) -> bytes:
     parts: list[Buffer] = []
     room = len(view)
     for position, header in batches:
-        if parts and size >= room:
+        if parts and (size >= room or decompressed > MAX_DECOMPRESSED):
             break
         if header.magic > magic and header.is_control:
             continue
@@ -232,7 +249,8 @@ def down_convert_batches(data: Buffer, magic: int, first_offset: int) -> bytes:
                 break
             raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd cannot be converted to messages")
         else:
-            part = _down_converted(view, position, header, magic, first_offset)
+            part, taken = _down_converted(view, position, header, magic, first_offset)
+            decompressed += taken
         if part:
             if not parts:
                 room = max(room, len(part))
@@ -270,7 +288,10 @@ def _overflow(room: int) -> bytes:
     return (_OFFSET_SIZE.pack(-1, max(room + 1, HEADER_SIZE)) + bytes(max(0, room - LOG_OVERHEAD)))[:room]
 
 
-def _down_converted(view: memoryview, position: int, header: Header, magic: int, first_offset: int) -> bytes:
+def _down_converted(
+    view: memoryview, position: int, header: Header, magic: int, first_offset: int
+) -> tuple[bytes, int]:
+    """The messages of a batch, and how many bytes its records take."""
     if header.magic < MAGIC:
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "messages of magic 1 are not converted to magic 0")
     payload: Buffer = view
@@ -298,8 +319,8 @@ def _down_converted(view: memoryview, position: int, header: Header, magic: int,
         code = _CODES.get(fault, ErrorCode.CORRUPT_MESSAGE)  # type: ignore[call-overload]
         raise KafkaError(code, f"the batch at offset {header.base_offset}: {REASONS[fault]}")
     if not kept or not codec:
-        return messages
-    return wrap(messages, magic, codec, last, top, append_time=header.is_log_append_time)
+        return messages, end - start
+    return wrap(messages, magic, codec, last, top, append_time=header.is_log_append_time), end - start
 
 
 def wrap(messages: Buffer, magic: int, codec: int, last_offset: int, timestamp: int, *, append_time: bool) -> bytes:

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from odradek.protocol.batch import CONTROL, HEADER_SIZE, TRANSACTIONAL, Buffer, Header, stamp
+from odradek.protocol.batch import CONTROL, HEADER_SIZE, MAX_DECOMPRESSED, TRANSACTIONAL, Buffer, Header, stamp
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.topic_partition import TopicPartition
 from odradek.storage.checkpoints import LEADER_EPOCHS, CorruptFile
@@ -147,17 +147,19 @@ class Log(LogFailures):
         origin: AppendOrigin = AppendOrigin.CLIENT,
         api_version: int = 9,
         verification: Verification | None = None,
+        max_decompressed: int = MAX_DECOMPRESSED,
     ) -> Appended:
         """Write one batch as the leader of `leader_epoch`: validate it, assign its offsets, and write it with one call.
 
         Offset, epoch and, where the topic is configured so, time are set in `batch` itself if it is writable.
         `api_version` is that of the client's Produce request; `verification` is the one of a transactional batch
-        (`begin_verification` of `producers`). Raises KafkaError, InvalidRecords.
+        (`begin_verification` of `producers`). Raises KafkaError, InvalidRecords, and DecompressedTooLarge where the
+        records take more than `max_decompressed` bytes.
         """
         if self.failure is not None:
             self._refuse()
         config = self.config
-        view, header = admit(batch, config, origin, api_version, now_ms)
+        view, header = admit(batch, config, origin, api_version, now_ms, max_decompressed)
         first_offset = self.end_offset
         last_offset = first_offset + header.last_offset_delta
         max_timestamp = header.max_timestamp

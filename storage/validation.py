@@ -5,8 +5,8 @@ topic: size, codec, timestamps, keys. The bytes stay unchanged unless the topic 
 the broker's clock, or the client is so old that it sends a message set, which becomes a batch. The log sets offset and
 leader epoch, which are outside of the checksum.
 
-The result of `admit` depends on its arguments alone. Where `takes_long` returns True it runs in a thread (`prepare`),
-and the log gets the result in place of the client's bytes.
+The result of `admit` depends on its arguments alone. A batch whose `microseconds` are too many is admitted in a thread
+(`prepare`), and the log gets the result in place of the client's bytes.
 """
 
 from __future__ import annotations
@@ -46,8 +46,9 @@ from odradek.protocol.batch import (
 )
 from odradek.protocol.compression import Codec, compress, decompress
 from odradek.protocol.errors import ErrorCode, KafkaError, ProtocolError
-from odradek.protocol.legacy import NothingToWrite, is_set, up_convert_set
+from odradek.protocol.legacy import NothingToWrite, is_set, up_convert_set, wrapped_content
 from odradek.protocol.legacy_walks import ATTRIBUTES_AT
+from odradek.protocol.output_bounds import announced_size, output_bound
 from odradek.storage.config import MAX_INT64, AppendOrigin, LogConfig
 from odradek.storage.markers import EndTransactionMarker, read_marker
 
@@ -65,13 +66,18 @@ BATCHES_SINCE: Final = 3
 """The first version of Produce that carries batches; earlier versions carry message sets."""
 LONG_MICROSECONDS: Final = 1000
 """Work that takes more than this does not run on the event loop."""
-_COMPRESSION_RATIO: Final = 5
+ON_LOOP_BYTES: Final = 256 << 10
+"""What the event loop decompresses of one batch at most."""
 _WALK: Final = 3
 _DECOMPRESS: Final = (0, 20, 3, 3, 6, 0, 0, 0)
+_EXPAND: Final = (0, 3, 4, 4, 4, 0, 0, 0)
 _COMPRESS: Final = (0, 60, 4, 3, 6, 0, 0, 0)
-"""Microseconds for a KiB, by codec: to write records anew, to decompress a compressed KiB, to compress it.
-Measured with records of JSON, and rounded up.
+"""Microseconds for a KiB, by codec: to write records anew, to decompress a compressed KiB, to make a decompressed KiB
+and walk along its records, to compress a KiB. Measured with records of JSON and with decompression bombs, and rounded
+up.
 """
+_ENOUGH: Final = MAX_DECOMPRESSED
+"""A batch that may decompress to more counts as much as one that decompresses to this."""
 
 
 class NoBatch(InvalidRecords):
@@ -105,34 +111,55 @@ class Prepared:
         return len(self.view)
 
 
-def takes_long(batch: Buffer | Prepared, config: LogConfig, api_version: int) -> bool:
-    """Whether `admit` would block the event loop for too long with this batch of a client; small ones never do."""
+def microseconds(batch: Buffer | Prepared, config: LogConfig, api_version: int) -> int:
+    """An upper bound of the time that `admit` takes for a batch of a client, beside the walk along plain records.
+
+    It counts the bytes that the batch can decompress to (`output_bounds`), however few the batch has itself. Only gzip
+    can take longer, where it announces too little; `admit` then stops at its limit.
+    """
     size = len(batch)
     if type(batch) is Prepared or size <= HEADER_SIZE:
-        return False
+        return 0
     old = api_version < BATCHES_SINCE and is_set(batch)  # type: ignore[arg-type]
-    position = ATTRIBUTES_AT if old else ATTRIBUTES_POSITION + 1
-    codec = batch[position] & CODEC_MASK  # type: ignore[index]
+    codec = batch[ATTRIBUTES_AT if old else ATTRIBUTES_POSITION + 1] & CODEC_MASK  # type: ignore[index]
     target = codec if config.compression_type == "producer" else _CODECS[config.compression_type]
-    cost = _DECOMPRESS[codec]
+    output = size
+    if codec:
+        view = memoryview(batch)  # type: ignore[arg-type]
+        content = wrapped_content(view) if old else view[HEADER_SIZE:]
+        output = announced_size(codec, content, _ENOUGH)
+        if output <= ON_LOOP_BYTES:  # gzip may give more, and the event loop decompresses no more than this
+            output = output_bound(codec, content, ON_LOOP_BYTES)
+    cost = size * _DECOMPRESS[codec] + output * _EXPAND[codec]
     if old or target != codec:
-        cost += (_WALK + _COMPRESS[target]) * (_COMPRESSION_RATIO if codec else 1)
-    return size * cost > LONG_MICROSECONDS << 10
+        cost += output * (_WALK + _COMPRESS[target])
+    return max(cost >> 10, LONG_MICROSECONDS + 1) if codec and output > ON_LOOP_BYTES else cost >> 10
 
 
-def prepare(batch: Buffer, config: LogConfig, api_version: int, now_ms: int) -> Prepared:
+def takes_long(batch: Buffer | Prepared, config: LogConfig, api_version: int) -> bool:
+    """Whether `admit` could block the event loop for too long with a batch of a client; small plain ones never do."""
+    return microseconds(batch, config, api_version) > LONG_MICROSECONDS
+
+
+def prepare(batch: Buffer, config: LogConfig, api_version: int, now_ms: int, max_decompressed: int) -> Prepared:
     """`admit` for a batch of a client, to run in a thread. Raises KafkaError as `admit`."""
-    return Prepared(*admit(batch, config, AppendOrigin.CLIENT, api_version, now_ms))
+    return Prepared(*admit(batch, config, AppendOrigin.CLIENT, api_version, now_ms, max_decompressed))
 
 
 def admit(
-    batch: Buffer | Prepared | None, config: LogConfig, origin: AppendOrigin, api_version: int, now_ms: int
+    batch: Buffer | Prepared | None,
+    config: LogConfig,
+    origin: AppendOrigin,
+    api_version: int,
+    now_ms: int,
+    max_decompressed: int = MAX_DECOMPRESSED,
 ) -> tuple[memoryview, Header]:
     """Validate a batch; returns the bytes to write and their header.
 
     `batch` is changed in place where the topic sets times and it is writable; else the result is a copy.
     Raises KafkaError: MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE, CORRUPT_MESSAGE, UNSUPPORTED_COMPRESSION_TYPE,
-    InvalidRecords of `check_records`, and NothingToWrite for a message set without a whole message.
+    InvalidRecords of `check_records`, NothingToWrite for a message set without a whole message, and
+    DecompressedTooLarge where the records take more than `max_decompressed` bytes.
     """
     if type(batch) is not memoryview:
         if type(batch) is Prepared:
@@ -140,7 +167,7 @@ def admit(
         batch = None if batch is None else memoryview(batch)  # type: ignore[arg-type]
     if origin is AppendOrigin.CLIENT:
         if api_version < BATCHES_SINCE and (batch is None or len(batch) <= MAGIC_POSITION or is_set(batch)):
-            return _fitting(*_up_converted(batch, config, now_ms), config)
+            return _fitting(*_up_converted(batch, config, now_ms, max_decompressed), config)
         try:
             header = check_produce_shape(batch, api_version)
         except InvalidRecords as error:
@@ -164,10 +191,11 @@ def admit(
     if config.compression_type != "producer" and not header.is_control:
         codec = _CODECS[config.compression_type]
         if codec != header.codec:
-            return _fitting(*_recompressed(view, header, codec, config, origin, now_ms), config)
+            made = _recompressed(view, header, codec, config, origin, now_ms, max_decompressed)
+            return _fitting(*made, config)
     max_timestamp = header.max_timestamp
     if origin is AppendOrigin.CLIENT:
-        max_timestamp = _judge(view, header, config, now_ms)
+        max_timestamp = _judge(view, header, config, now_ms, max_decompressed)
     if config.stamps_append_time:
         view = _writable(view)
         stamp_log_append_time(view, 0, header, now_ms)
@@ -179,12 +207,19 @@ def admit(
     return (view, header) if size <= config.segment_bytes else _fitting(view, header, config)
 
 
-def _judge(view: memoryview, header: Header, config: LogConfig, now_ms: int) -> int:
+def _judge(view: memoryview, header: Header, config: LogConfig, now_ms: int, max_decompressed: int) -> int:
     """The highest timestamp of a client's records, after validation."""
     if config.has_plain_records:
-        return judge_records(view, 0, header, _ANY_TIME, MIN_INT64, MAX_INT64)
+        return judge_records(view, 0, header, _ANY_TIME, MIN_INT64, MAX_INT64, max_decompressed)
     timestamps = _allowed_timestamps(config, now_ms)
-    return check_records(view, 0, header, require_keys=config.compacts, timestamps=timestamps)
+    return check_records(
+        view,
+        0,
+        header,
+        require_keys=config.compacts,
+        timestamps=timestamps,
+        max_decompressed=max_decompressed,
+    )
 
 
 def _fitting(view: memoryview, header: Header, config: LogConfig) -> tuple[memoryview, Header]:
@@ -243,20 +278,26 @@ def _writable(view: memoryview) -> memoryview:
 
 
 def _recompressed(
-    view: memoryview, header: Header, codec: Codec, config: LogConfig, origin: AppendOrigin, now_ms: int
+    view: memoryview,
+    header: Header,
+    codec: Codec,
+    config: LogConfig,
+    origin: AppendOrigin,
+    now_ms: int,
+    max_decompressed: int,
 ) -> tuple[memoryview, Header]:
     """The validated batch, with the codec and the time that the topic configures."""
     payload: Buffer = view[HEADER_SIZE:]
     plain = view
     if header.codec:
-        payload = _decompressed(view[HEADER_SIZE:], header.codec)
+        payload = _decompressed(view[HEADER_SIZE:], header.codec, max_decompressed)
         plain = memoryview(b"".join((bytes(HEADER_SIZE), payload)))
         header = header._replace(
             attributes=header.attributes & ~CODEC_MASK, batch_length=len(plain) - LOG_OVERHEAD, crc=0
         )
     max_timestamp = header.max_timestamp
     if origin is AppendOrigin.CLIENT:
-        max_timestamp = _judge(plain, header, config, now_ms)
+        max_timestamp = _judge(plain, header, config, now_ms, max_decompressed)
         _check_rewritable(plain, header)
     if header.is_log_append_time:  # then the records themselves do not have their time
         whole = build(list(records(sealed(header, payload))), last_offset=header.last_offset)
@@ -307,7 +348,9 @@ def _compressed(
     return batch, read_header(batch)
 
 
-def _up_converted(batch: memoryview | None, config: LogConfig, now_ms: int) -> tuple[memoryview, Header]:
+def _up_converted(
+    batch: memoryview | None, config: LogConfig, now_ms: int, max_decompressed: int
+) -> tuple[memoryview, Header]:
     """A message set as one batch: with the client's codec, or the topic's, and no producer (RecordsUtil, KIP-98)."""
     if batch is None or len(batch) == 0:
         raise NothingToWrite
@@ -316,6 +359,7 @@ def _up_converted(batch: memoryview | None, config: LogConfig, now_ms: int) -> t
         max_message_bytes=config.max_message_bytes,
         require_keys=config.compacts,
         timestamps=_allowed_timestamps(config, now_ms),
+        max_decompressed=max_decompressed,
     )
     header = Header(
         base_offset=0,
@@ -336,9 +380,9 @@ def _up_converted(batch: memoryview | None, config: LogConfig, now_ms: int) -> t
     return _compressed(header, payload.records, codec, config, now_ms)
 
 
-def _decompressed(payload: Buffer, codec: int) -> Buffer:
+def _decompressed(payload: Buffer, codec: int, limit: int) -> Buffer:
     try:
-        return decompress(codec, payload, MAX_DECOMPRESSED)
+        return decompress(codec, payload, limit)
     except KafkaError as problem:
         if problem.code is not ErrorCode.CORRUPT_MESSAGE:
             raise

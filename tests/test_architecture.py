@@ -66,6 +66,7 @@ OTHERS: dict[str, tuple[str, ...]] = {
         "odradek.protocol.legacy",
         "odradek.protocol.legacy_walks",
         "odradek.protocol.offset_map",
+        "odradek.protocol.output_bounds",
         "odradek.protocol.topic_partition",
     ),
     "odradek.broker.registry": (

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final
 
 from odradek.broker.metadata.cache import MetadataCache
 from odradek.broker.metadata.state.topics import is_internal
-from odradek.broker.replication.conversions import CODEC_POSITION, SMALL_BYTES, Conversion, is_cheap
+from odradek.broker.replication.conversions import CODEC_POSITION, Conversion, is_cheap
 from odradek.broker.replication.delayed_produce import (
     NOT_YET,
     Held,
@@ -31,7 +31,7 @@ from odradek.broker.replication.delayed_produce import (
     refuse_unacknowledged,
 )
 from odradek.broker.replication.partition import Replica, Replicas
-from odradek.broker.replication.produce_appends import ProduceAppends
+from odradek.broker.replication.produce_appends import ProduceAppends, Spent
 from odradek.broker.replication.state.partition import Role
 from odradek.broker.replication.transactional_produce import HeldWrite, Sender, Unconfirmed
 from odradek.broker.runtime.timers import Clock
@@ -39,6 +39,7 @@ from odradek.broker.security.auth_helper import AuthHelper
 from odradek.broker.security.state.acls import AclOperation, ResourceType
 from odradek.protocol import messages as m
 from odradek.protocol.batch import (
+    HEADER_SIZE,
     LOG_OVERHEAD,
     MAGIC,
     MAGIC_POSITION,
@@ -109,6 +110,7 @@ class Produce:
         waiting: Waiting = []
         held: Held = []
         failed = False
+        spent = Spent()
         plain = request.transactional_id is None and not self._appends.conversions.waiting
         topics = []
         for topic in request.topic_data:
@@ -123,11 +125,11 @@ class Produce:
                     replica = self._replicas.get(name, data.index)
                     if replica is None or replica.is_internal or not -1 <= acks <= 1:
                         replica = self._writable(call, name, data.index, replica, acks)
-                    if plain and (records is None or len(records) <= SMALL_BYTES or is_cheap(records, replica)):
+                    if plain and (records is None or len(records) <= HEADER_SIZE or is_cheap(records, replica)):
                         appended = replica.produce(records, acks, now_ms, version)
                     else:
                         sender = Sender(request.transactional_id, version, acks)
-                        written = self._appends.append(call.connection, replica, records, sender, now_ms)
+                        written = self._appends.append(call.connection, replica, records, sender, now_ms, spent)
                         if isinstance(written, HeldWrite | Conversion):
                             held.append((written, PartitionResponse(index=data.index)))
                             partitions.append(held[-1][1])

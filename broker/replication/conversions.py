@@ -6,6 +6,9 @@ it, so the log has the batches in order of arrival; other connections and partit
 all its checks, runs on the event loop afterwards, under the leadership at that time. Responses leave in the order of
 their requests, as always.
 
+Small compressed data can decompress to more than 100 MiB. A conversion that may take long by that runs in a queue of
+its own, one at a time, so that it leaves a thread and most of the memory to those of other clients.
+
 Down-conversion for responses runs in the same threads. The codecs and the functions that walk along the bytes release
 the GIL, so the event loop runs in parallel.
 """
@@ -15,41 +18,55 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Hashable
+from functools import partial
 from typing import Final
 
 from odradek.broker.replication.partition import Replica, Worker
 from odradek.broker.replication.transactional_produce import HeldWrite, Written
 from odradek.broker.runtime.timers import Clock
-from odradek.protocol.batch import ATTRIBUTES_POSITION, CODEC_MASK, MAGIC, MAGIC_POSITION
+from odradek.protocol.batch import ATTRIBUTES_POSITION, CODEC_MASK, MAGIC, MAGIC_POSITION, MAX_DECOMPRESSED
+from odradek.protocol.compression import DecompressedTooLarge
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.legacy import down_convert_batches
 from odradek.storage.segment import FileRange
-from odradek.storage.validation import Prepared, prepare, takes_long
+from odradek.storage.validation import Prepared, prepare
 
 log = logging.getLogger(__name__)
 
 CODEC_POSITION: Final = ATTRIBUTES_POSITION + 1
-SMALL_BYTES: Final = 4096
-"""A batch up to this size is converted without a thread."""
+QUEUED_MICROSECONDS: Final = 100
+"""A batch that waits behind a conversion and takes more than this runs in a thread, too: many can wait."""
+SLOW_MICROSECONDS: Final = 20_000
+"""Conversions that may take more than this run one at a time."""
+QUICK_BYTES: Final = 8 << 20
+"""What the other conversions decompress at most."""
 
 Outcome = Written | HeldWrite | KafkaError
 OnOutcome = Callable[["Conversion", Outcome], None]
 Records = memoryview | Prepared
 """A batch as it was received, or as it will be written."""
 Append = Callable[[Records], Written | HeldWrite]
+Done = Callable[[BaseException | None], None]
 
 
 class Conversion:
     """A batch that waits for its conversion and append."""
 
-    __slots__ = ("append", "on_outcome", "records", "replica", "version")
+    __slots__ = ("append", "in_thread", "is_slow", "on_outcome", "records", "replica", "version")
 
-    def __init__(self, replica: Replica, records: bytearray, version: int, append: Append) -> None:
-        """`append(records)` appends the converted batch; it raises KafkaError if the log or the leader rejects it."""
+    def __init__(
+        self, replica: Replica, records: bytearray, version: int, append: Append, *, microseconds: int, in_thread: bool
+    ) -> None:
+        """`append(records)` appends the converted batch; it raises KafkaError if the log or the leader rejects it.
+
+        `microseconds` bounds the time of the conversion (`storage.validation.microseconds`).
+        """
         self.replica = replica
         self.records = records
         self.version = version
         self.append = append
+        self.in_thread = in_thread or microseconds > QUEUED_MICROSECONDS
+        self.is_slow = microseconds > SLOW_MICROSECONDS
         self.on_outcome: OnOutcome | None = None
 
     def abandon(self) -> None:
@@ -69,6 +86,41 @@ def is_cheap(records: memoryview, replica: Replica) -> bool:
     )
 
 
+class OneAtATime:
+    """Runs calls in the threads of a worker, each after the end of the one before."""
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+        self._waiting: deque[tuple[Callable[[], None], Done]] = deque()
+
+    def run(self, work: Callable[[], None], done: Done) -> None:
+        """Run `work` in a thread, then call `done` as the worker does. Raises RuntimeError where it is closed; a call
+        that waits already then ends with a KafkaError.
+        """
+        self._waiting.append((work, done))
+        if len(self._waiting) == 1:
+            self._start()
+
+    def _start(self) -> None:
+        work, done = self._waiting[0]
+        try:
+            self._worker.run(work, partial(self._ended, done))
+        except RuntimeError:
+            self._waiting.popleft()
+            raise
+
+    def _ended(self, done: Done, error: BaseException | None) -> None:
+        self._waiting.popleft()
+        while self._waiting:
+            following = self._waiting[0][1]
+            try:
+                self._start()
+                break
+            except RuntimeError:
+                following(_stopping())
+        done(error)
+
+
 class Conversions:
     """The batches that wait for their conversion, and the threads that convert them."""
 
@@ -76,12 +128,11 @@ class Conversions:
         self.worker = worker
         self._clock = clock
         self.waiting: dict[tuple[Hashable, Replica], deque[Conversion]] = {}
+        self._slow = OneAtATime(worker)
 
-    def must_wait(self, connection: Hashable, replica: Replica, records: memoryview, version: int) -> bool:
-        """Whether a batch has to wait: it takes long itself, or an earlier batch of the connection is waiting."""
-        if self.waiting and (connection, replica) in self.waiting:
-            return True
-        return takes_long(records, replica.log.config, version)
+    def is_behind_another(self, connection: Hashable, replica: Replica) -> bool:
+        """Whether a batch has to wait because an earlier batch of the connection is waiting."""
+        return bool(self.waiting) and (connection, replica) in self.waiting
 
     def add(self, connection: Hashable, conversion: Conversion, on_outcome: OnOutcome) -> None:
         """Convert and append a batch after the earlier ones; `on_outcome` is called once, perhaps before this returns,
@@ -102,7 +153,7 @@ class Conversions:
             conversion = queue[0]
             if conversion.on_outcome is None:
                 pass  # the request is answered without this batch
-            elif not takes_long(conversion.records, conversion.replica.log.config, conversion.version):
+            elif not conversion.in_thread:
                 self._append(conversion, memoryview(conversion.records))
             elif self._begin(key, conversion):
                 return
@@ -115,12 +166,17 @@ class Conversions:
         """
         made: list[Prepared] = []
         config, now_ms = conversion.replica.log.config, self._clock.now_ms()
+        limit = MAX_DECOMPRESSED if conversion.is_slow else QUICK_BYTES
 
         def work() -> None:
-            made.append(prepare(memoryview(conversion.records), config, conversion.version, now_ms))
+            made.append(prepare(memoryview(conversion.records), config, conversion.version, now_ms, limit))
 
         def done(error: BaseException | None) -> None:
-            if isinstance(error, KafkaError):
+            if isinstance(error, DecompressedTooLarge) and not conversion.is_slow:
+                conversion.is_slow = True  # gzip that has announced too little
+                if self._begin(key, conversion):
+                    return
+            elif isinstance(error, KafkaError):
                 self._deliver(conversion, error)
             elif error is not None:
                 log.error(
@@ -136,9 +192,9 @@ class Conversions:
             self._go_on(key)
 
         try:
-            self.worker.run(work, done)
+            (self._slow if conversion.is_slow else self.worker).run(work, done)
         except RuntimeError:  # the threads are closed, because the broker is stopping
-            self._deliver(conversion, KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the broker is stopping"))
+            self._deliver(conversion, _stopping())
             return False
         return True
 
@@ -155,6 +211,10 @@ class Conversions:
     def _deliver(self, conversion: Conversion, outcome: Outcome) -> None:
         if conversion.on_outcome is not None:
             conversion.on_outcome(conversion, outcome)
+
+
+def _stopping() -> KafkaError:
+    return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the broker is stopping")
 
 
 def down_convert(records: object, magic: int, fetch_offset: int) -> bytes | KafkaError:

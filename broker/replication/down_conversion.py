@@ -19,8 +19,8 @@ from odradek.protocol.errors import KafkaError
 log = logging.getLogger(__name__)
 
 TIMESTAMPS_FROM: Final = 2
-AT_ONCE_BYTES: Final = 64 << 10
-"""The limit for a conversion on the event loop, in bytes."""
+AT_ONCE_BYTES: Final = 1 << 10
+"""The limit for a conversion on the event loop, in bytes of the log: a KiB decompresses to a MiB at most."""
 
 
 class DownConversion:

@@ -21,6 +21,7 @@ from odradek.broker.replication.state.partition import LeaderAndIsr, PartitionMa
 from odradek.broker.runtime.purgatory import Watchers, check_and_complete
 from odradek.broker.runtime.timers import Clock
 from odradek.protocol.batch import control_batch
+from odradek.protocol.compression import DecompressedTooLarge
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.storage.compaction import Cleaned
 from odradek.storage.config import AppendOrigin
@@ -29,7 +30,7 @@ from odradek.storage.flush import Flush
 from odradek.storage.log import Log
 from odradek.storage.producers import Verification
 from odradek.storage.segments import LogSlice
-from odradek.storage.validation import BATCHES_SINCE, Appended, Prepared
+from odradek.storage.validation import BATCHES_SINCE, ON_LOOP_BYTES, Appended, Prepared
 
 log = logging.getLogger(__name__)
 
@@ -175,7 +176,8 @@ class Replica:
     ) -> Appended:
         """Append one batch of a client; a transactional batch needs its `verification`.
 
-        Raises KafkaError with the error of the state machine or the log, KAFKA_STORAGE_ERROR when the disk fails.
+        Raises KafkaError with the error of the state machine or the log, KAFKA_STORAGE_ERROR when the disk fails, and
+        DecompressedTooLarge where the batch has to be prepared in a thread.
         """
         machine, metrics = self.machine, self.metrics
         metrics.produces += 1
@@ -188,7 +190,11 @@ class Replica:
                 now_ms=now_ms,
                 api_version=api_version,
                 verification=verification,
+                max_decompressed=ON_LOOP_BYTES,
             )
+        except DecompressedTooLarge:
+            metrics.produces -= 1  # it comes again when it is prepared
+            raise
         except KafkaError as error:
             self._count_refusal(records, error.code)
             self._check_disk()

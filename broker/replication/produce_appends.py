@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from odradek.broker.replication.conversions import Conversion, Conversions, Records
 from odradek.broker.replication.delayed_produce import (
@@ -26,9 +26,30 @@ from odradek.broker.replication.transactional_produce import HeldWrite, Sender, 
 from odradek.broker.runtime.purgatory import DelayedOperationPurgatory
 from odradek.broker.runtime.timers import Clock
 from odradek.protocol import messages as m
+from odradek.protocol.compression import DecompressedTooLarge
+from odradek.storage.validation import LONG_MICROSECONDS, microseconds
 
 if TYPE_CHECKING:
     from odradek.broker.network.dispatcher import Call
+
+REQUEST_MICROSECONDS: Final = 4 * LONG_MICROSECONDS
+"""The limit for all batches of one request that are decompressed or converted on the event loop."""
+
+
+class Spent:
+    """The time that the batches of one request may take on the event loop, all together."""
+
+    __slots__ = ("_microseconds",)
+
+    def __init__(self) -> None:
+        self._microseconds = 0
+
+    def exceeded_by(self, microseconds: int) -> bool:
+        """Whether another batch takes too long, alone or with the earlier ones; if not, it is counted."""
+        if microseconds > LONG_MICROSECONDS or self._microseconds + microseconds > REQUEST_MICROSECONDS:
+            return True
+        self._microseconds += microseconds
+        return False
 
 
 class ProduceAppends:
@@ -53,15 +74,25 @@ class ProduceAppends:
         records: memoryview | None,
         sender: Sender,
         now_ms: int,
+        spent: Spent,
     ) -> Written | HeldWrite | Conversion:
         """Append a batch, or return a copy of it that is appended after a call of `wait`.
 
-        The caller can use `Replica.produce` for a batch without transactional id that is small or `is_cheap`, while
-        `conversions.waiting` is empty. Raises KafkaError as `Replica.produce`.
+        `spent` is that of the request. The caller can use `Replica.produce` for a batch without transactional id that
+        `is_cheap`, while `conversions.waiting` is empty. Raises KafkaError as `Replica.produce`.
         """
-        if records is not None and self.conversions.must_wait(connection, replica, records, sender.version):
-            return Conversion(replica, bytearray(records), sender.version, partial(self._converted, replica, sender))
-        return self._transactional.write(sender, replica, records, now_ms)
+        if records is None:
+            return self._transactional.write(sender, replica, records, now_ms)
+        work = microseconds(records, replica.log.config, sender.version)
+        in_thread = spent.exceeded_by(work)
+        if not in_thread and not self.conversions.is_behind_another(connection, replica):
+            try:
+                return self._transactional.write(sender, replica, records, now_ms)
+            except DecompressedTooLarge:
+                in_thread = True
+        append = partial(self._converted, replica, sender)
+        copy = bytearray(records)
+        return Conversion(replica, copy, sender.version, append, microseconds=work, in_thread=in_thread)
 
     def _converted(self, replica: Replica, sender: Sender, records: Records) -> Written | HeldWrite:
         return self._transactional.write(sender, replica, records, self._clock.now_ms())

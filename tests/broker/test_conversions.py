@@ -6,7 +6,7 @@ The thread is one that runs on demand of the test; everything else is a broker o
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -20,43 +20,12 @@ from odradek.protocol.compression import Codec
 from odradek.protocol.errors import ErrorCode
 from odradek.storage.config import LogConfig
 from odradek.storage.validation import takes_long
+from tests.broker.held_worker import HeldWorker
 from tests.broker.message_sets import message, messages_in, wrapper
 from tests.broker.wire import DEADLINE_S, Client, batch, fetch_request, produce_request
 
 LONG = batch(b"a" * 200_000)
 """A batch that is large enough for a thread where a topic wants it compressed."""
-
-
-class HeldWorker:
-    """Holds its work until the test releases it."""
-
-    def __init__(self) -> None:
-        self.closed = False
-        self._kept: list[tuple[Callable[[], None], Callable[[BaseException | None], None]]] = []
-        self._came = asyncio.Event()
-
-    def run(self, work: Callable[[], None], done: Callable[[BaseException | None], None]) -> None:
-        if self.closed:
-            raise RuntimeError("cannot schedule new futures after shutdown")
-        self._kept.append((work, done))
-        self._came.set()
-
-    async def arrived(self) -> None:
-        """Wait until there is work."""
-        async with asyncio.timeout(DEADLINE_S):
-            await self._came.wait()
-
-    def release(self) -> None:
-        """Run the first piece of work."""
-        work, done = self._kept.pop(0)
-        if not self._kept:
-            self._came.clear()
-        try:
-            work()
-        except Exception as error:
-            done(error)
-        else:
-            done(None)
 
 
 @pytest.fixture
@@ -263,10 +232,14 @@ async def test_a_transaction_is_converted_and_then_confirmed(
         (batch(b"a" * 900_000), "uncompressed", 9, False),
         (batch(b"a" * 100_000), "gzip", 9, True),
         (batch(b"a" * 10_000), "gzip", 9, False),
-        (batch(b"a" * 900_000, codec=Codec.LZ4), "producer", 9, False),  # small when compressed
+        (batch(b"a" * 900_000, codec=Codec.LZ4), "producer", 9, True),  # a few KiB when compressed
+        (batch(b"a" * 100_000, codec=Codec.LZ4), "producer", 9, False),
+        (batch(b"a" * 100_000, codec=Codec.GZIP), "producer", 9, False),
+        (batch(b"a" * 900_000, codec=Codec.GZIP), "producer", 9, True),
         (message(b"a" * 900_000), "producer", 2, True),
         (message(b"a" * 100_000), "producer", 2, False),
-        (wrapper(bytes(range(256)) * 200, Codec.SNAPPY), "gzip", 2, False),
+        (wrapper(bytes(range(256)) * 200, Codec.SNAPPY), "gzip", 2, True),
+        (wrapper(b"a" * 50_000, Codec.SNAPPY), "producer", 2, False),
         (b"", "gzip", 9, False),
         (b"\0" * 61, "gzip", 0, False),
     ],

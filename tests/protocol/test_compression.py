@@ -218,3 +218,17 @@ def test_bombs_do_not_fill_the_memory() -> None:
         assert code == b"MESSAGE_TOO_LARGE"
         # The largest allowed output, twice while parts are joined, and one large block of the codec's own.
         assert int(memory_kib) < 8 * 1024 + 2 * 8 * 1024 + len(bomb) // 1024, codec.name
+
+
+@pytest.mark.parametrize("codec", REAL)
+@pytest.mark.parametrize("size", [(1 << 20) - 1, 1 << 20, (1 << 20) + 1, 5_000_000])
+def test_large_data_comes_back_whole(codec: Codec, size: int) -> None:
+    for data in (bytes(size), (NOISE * (1 + size // len(NOISE)))[:size]):
+        packed = compress(codec, data)
+        assert bytes(decompress(codec, packed, size)) == data
+        assert _refused(codec, bytes(packed), size - 1) is ErrorCode.MESSAGE_TOO_LARGE
+
+
+def test_a_large_snappy_block_without_framing() -> None:
+    data = TEXT * 20
+    assert bytes(decompress(Codec.SNAPPY, bytes(cramjam.snappy.compress_raw(data)), len(data))) == data
