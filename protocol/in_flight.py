@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from odradek.protocol.outbox import Part, memory_bytes
 
@@ -15,14 +15,24 @@ if TYPE_CHECKING:
     from odradek.protocol.net import Connection
 
 
+class WaitingOperation(Protocol):
+    """What a request waits for."""
+
+    def client_left(self) -> None:
+        """The connection has ended, so the answer cannot be sent."""
+        ...
+
+
 class Exchange:
     """A request with a pending answer. `answer` is None until the answer is there; it then leaves in its turn."""
 
-    __slots__ = ("answer", "connection")
+    __slots__ = ("answer", "connection", "operation")
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
         self.answer: Sequence[Part] | None = None
+        self.operation: WaitingOperation | None = None
+        """The operation that has to be notified of the end of the connection, until it is complete."""
 
 
 class InFlightRequests:
@@ -56,7 +66,14 @@ class InFlightRequests:
             self._hold(-released)
 
     def clear(self) -> int:
-        """Drop everything at the end of the connection; returns how many bytes the caller has to release."""
-        self.queue.clear()
+        """Drop everything at the end of the connection, and notify the operations that requests wait for.
+
+        Returns how many bytes the caller has to release.
+        """
+        while self.queue:
+            exchange = self.queue.popleft()
+            operation, exchange.operation = exchange.operation, None
+            if operation is not None:
+                operation.client_left()
         kept, self.kept_bytes = self.kept_bytes, 0
         return kept

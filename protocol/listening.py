@@ -24,6 +24,7 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from odradek.protocol.accepting import Acceptor
+from odradek.protocol.hang_up import HangUpWatch
 from odradek.protocol.memory_pool import MemoryPool
 from odradek.protocol.net import Connection, FrameHandler
 
@@ -71,7 +72,8 @@ class Limits:
         frame_bytes (socket.request.max.bytes): the largest request. connections (max.connections),
         connections_per_address (max.connections.per.ip), connections_by_address (…per.ip.overrides),
         connections_per_second (max.connection.creation.rate): new ones; further connections wait in the backlog.
-        idle_s (connections.max.idle.ms): a connection idle for longer is closed; no limit when not above 0.
+        idle_s (connections.max.idle.ms): a connection idle for longer is closed, also while requests wait, as in Kafka;
+        no limit when not above 0.
         owed_answers: requests of one connection that may wait for their answer before it is read from again.
         queued_bytes: answers in memory for one connection before it is read from again.
         total_bytes: requests that are incomplete or large, and queued answers, of all connections together.
@@ -149,6 +151,7 @@ class ConnectionQuotas:
     __slots__ = (
         "by_address",
         "count",
+        "hang_ups",
         "listeners",
         "memory",
         "rate",
@@ -161,6 +164,7 @@ class ConnectionQuotas:
         self.rate = Rate()
         self.by_address: dict[str, int] = {}
         self.memory = MemoryPool()
+        self.hang_ups = HangUpWatch()
         self.listeners: list[Listener] = []
 
     def longest_idle(self) -> Connection | None:
@@ -264,6 +268,8 @@ class Listener:
             connection.close()
         if self in self.connection_quotas.listeners:
             self.connection_quotas.listeners.remove(self)
+        if not self.connection_quotas.listeners:
+            self.connection_quotas.hang_ups.close()
 
     def resume_accepting(self) -> None:
         """Accept waiting connections, if there is room."""
@@ -409,7 +415,7 @@ class Listener:
     def _close_idle(self) -> None:
         loop = asyncio.get_running_loop()
         oldest = loop.time() - self.limits.idle_s
-        for connection in [c for c in self.connections if c.last_active_s < oldest and not c.owed]:
+        for connection in [each for each in self.connections if each.last_active_s < oldest]:
             if unfinished := connection.unfinished:
                 limit = f"{self.limits.idle_s:g} s (connections.max.idle.ms)"
                 self.report("idle connection", f"{connection.name} closed: {unfinished}, and nothing for {limit}")

@@ -15,6 +15,9 @@ one read leave in one system call, and a range of a file leaves through sendfile
 that the socket does not take wait in a queue of the connection until the socket is writable. An encrypted connection
 (TLS has to process the bytes) sends the same queue through its transport.
 
+A connection that is not read, because a large request or many requests wait for their responses, is watched for its end
+(`hang_up.py`). Operations that requests wait for are notified when the connection ends.
+
 `receive.py` has the incomplete request, `in_flight.py` the requests without a response, `outbox.py` the send queue. The
 listener (`listening.py`) decides which clients may connect, and how much all connections may hold together.
 """
@@ -91,6 +94,7 @@ class Connection(asyncio.BufferedProtocol):
         "_heavy",
         "_in_flight",
         "_incomplete",
+        "_is_left",
         "_listener",
         "_loop",
         "_memory",
@@ -104,6 +108,7 @@ class Connection(asyncio.BufferedProtocol):
         "_turn",
         "_waits_for_memory",
         "_watch",
+        "_watched",
         "_writing",
         "address",
         "closed",
@@ -134,6 +139,8 @@ class Connection(asyncio.BufferedProtocol):
         self._writing = False
         self._paused = False
         self._waits_for_memory = False
+        self._watched = -1  # the descriptor that is watched for the end of the connection
+        self._is_left = False  # the peer has closed: its last bytes are read without further pauses
         self.owed = self._in_flight.queue
         self.address = address
         self.peer = f"{address}:{port}"
@@ -191,6 +198,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.closed = True
+        self._watch_no_more()
         self.socket = None
         self._watch.close()
         held = self._queued + self._heavy + self._receive.clear() + self._in_flight.clear()
@@ -203,6 +211,7 @@ class Connection(asyncio.BufferedProtocol):
     def close(self, *, flush: bool = False) -> None:
         """Close the connection now; pending answers are not sent, with `flush` only those that the transport has."""
         self.closed = True
+        self._watch_no_more()
         if self._transport is not None:
             if flush:
                 self._transport.close()
@@ -246,7 +255,7 @@ class Connection(asyncio.BufferedProtocol):
         while end - position >= 4 and not self.closed:
             if self._paused or not left:
                 if not self._paused:  # it continues after the other connections had their turn
-                    self._pause()
+                    self._stop_reading()
                     self._loop.call_soon(self._resume_if_caught_up)
                 self._receive.keep_backlog(view[position:end])
                 return
@@ -282,7 +291,7 @@ class Connection(asyncio.BufferedProtocol):
         self._incomplete = None
         self._on_frame(self, memoryview(frame)[4 : receive.need])
         if self.owed and receive.need > LARGE_REQUEST_BYTES and not self.closed:
-            self._heavy = len(frame)  # a handler that keeps the request for later keeps about as much
+            self._heavy += len(frame)  # a handler that keeps the request for later keeps about as much
             self._pause()
         else:
             self._listener.hold(-len(frame))
@@ -299,7 +308,7 @@ class Connection(asyncio.BufferedProtocol):
     def _check_memory(self, receive: NetworkReceive) -> None:
         """Stop reading an incomplete request while all connections hold too much, unless the request is small."""
         listener, memory = self._listener, self._memory
-        if memory.held_bytes <= listener.limits.total_bytes or self._paused:
+        if memory.held_bytes <= listener.limits.total_bytes or self._paused or self._is_left:
             return
         if len(receive.buffer) <= listener.share_bytes or memory.exempts(self):
             return
@@ -312,9 +321,42 @@ class Connection(asyncio.BufferedProtocol):
         self._pause()
 
     def _pause(self) -> None:
-        if not self._paused and self._transport is not None and not self.closed:
+        if not self._paused and not self._is_left and self._transport is not None and not self.closed:
+            self._stop_reading()
+            self._watch_for_end(self._transport)
+
+    def _stop_reading(self) -> None:
+        if self._transport is not None:
             self._paused = True
             self._transport.pause_reading()
+
+    def _watch_for_end(self, transport: asyncio.Transport) -> None:
+        sock = self.socket or transport.get_extra_info("socket")
+        try:
+            descriptor = -1 if sock is None else sock.fileno()
+            if descriptor >= 0:
+                self._listener.connection_quotas.hang_ups.start(self._loop, descriptor, self._peer_left)
+                self._watched = descriptor
+        except OSError as error:
+            self._listener.report("no hang-up watch", f"the end of {self.name} is noticed late: {error}")
+
+    def _watch_no_more(self) -> None:
+        if self._watched >= 0:
+            self._listener.connection_quotas.hang_ups.stop(self._watched)
+            self._watched = -1
+
+    def _peer_left(self, is_reset: bool) -> None:
+        """The peer has closed while the connection was not read.
+
+        Requests that have arrived are still handled, as in Kafka (Selector's closing channels): the last bytes, which
+        are no more than the receive buffer of the socket, are read up to the end, which closes the connection.
+        """
+        self._watched = -1
+        if is_reset:
+            self.close()
+        else:
+            self._is_left = True
+            self.resume()
 
     def _pause_if_behind(self) -> None:
         listener = self._listener
@@ -323,6 +365,9 @@ class Connection(asyncio.BufferedProtocol):
             self._pause()
 
     def _resume_if_caught_up(self) -> None:
+        if self._is_left:
+            self.resume()
+            return
         listener = self._listener
         if self._heavy or self._waits_for_memory or len(self.owed) > listener.limits.owed_answers // 2:
             return
@@ -336,6 +381,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._waits_for_memory:
             self.last_active_s = self._loop.time()  # the listener did not read, so the client was not idle
         self._paused = self._waits_for_memory = False
+        self._watch_no_more()
         if backlog := self._receive.take_backlog():
             corked, self._corked = self._corked, True
             self._cut(memoryview(bytearray(backlog)), len(backlog))
@@ -361,6 +407,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         exchange.answer = parts
         owed = self.owed
+        self.last_active_s = self._loop.time()
         if owed and owed[0] is exchange:
             self._in_flight.take_ready(self._out.parts)
             if self._heavy and not owed:

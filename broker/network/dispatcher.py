@@ -73,6 +73,7 @@ class Call(Exchange):
     ) -> None:
         self.connection = connection
         self.answer = None
+        self.operation = None
         self.from_follower = False
         self.started_ns = started_ns
         self.local_ns = 0

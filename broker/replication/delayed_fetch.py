@@ -30,6 +30,7 @@ class DelayedFetch(DelayedOperation[Replica]):
         self._sizes = sizes
         self._found = sum(sizes.values())
         self._is_ready = False
+        call.operation = self
 
     def try_complete_all(self) -> None:
         """Read again if a partition has changed since the last read."""
@@ -60,6 +61,7 @@ class DelayedFetch(DelayedOperation[Replica]):
             self._found = sum(self._sizes.values())
 
     def on_complete(self) -> None:
+        self._call.operation = None
         if self._call.closed:
             return
         if not self._is_ready:

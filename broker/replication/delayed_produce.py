@@ -64,6 +64,7 @@ class DelayedProduce(DelayedOperation[Replica]):
         self._response = response
         self._waiting = waiting
         self._acks = acks
+        call.operation = self
 
     def try_complete_all(self) -> None:
         """Only a request with several partitions needs this: a write error of one partition takes other partitions on
@@ -95,6 +96,7 @@ class DelayedProduce(DelayedOperation[Replica]):
             self.unwatch(replica)
 
     def on_complete(self) -> None:
+        self._call.operation = None
         for answer, _, _ in self._waiting:
             answer.error_code = ErrorCode.REQUEST_TIMED_OUT
         self._waiting = []
@@ -158,6 +160,13 @@ class HeldProduce(DelayedProduce):
             end_offset = outcome.last_offset + 1
             self._waiting = [(each, at, end_offset if each is answer else end) for each, at, end in self._waiting]
             self.try_complete(write.replica)
+        if self._call.closed:
+            self.client_left()
+
+    def client_left(self) -> None:
+        """Batches that are not appended yet are still appended, as they would be without a conversion."""
+        if not self._held:
+            self.cancel()
 
     def _keep(self, left: Waiting, replica: Replica) -> None:
         for write, answer in self._held:

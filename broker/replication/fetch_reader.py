@@ -177,7 +177,7 @@ class FetchReading:
         self._leader_only = replica_id >= 0 or version < RACKS_FROM
         self._isolation = request.isolation_level
         self._max_bytes = reader.max_bytes(request.max_bytes)
-        self.min_bytes = request.min_bytes
+        self.min_bytes = min(request.min_bytes, self._max_bytes)  # as Kafka; no cap of max_wait_ms there
         self._ends = 0
         """The sum of the end offsets of a follower's partitions at the last read."""
         self.results: list[Result] = []

@@ -13,6 +13,7 @@ Everything runs on the event loop. An operation has one timer, and neither a tas
     | the caller finds the condition not met  | `DelayedOperationPurgatory.try_complete_else_watch` |
     | a key has changed                       | `check_and_complete(key)`, then `try_complete(key)` |
     | the condition holds                     | `force_complete`, then `on_complete`, once          |
+    | the client disconnects                  | `client_left`; unless overridden, `cancel`         |
     | the deadline passes                     | `expire`; unless overridden, `force_complete`       |
 """
 
@@ -67,14 +68,26 @@ class DelayedOperation(Generic[Key]):
         """Complete the operation if it is not complete: cancel its timer, leave its watch lists, call `on_complete`.
         Returns whether this call completed it.
         """
+        if not self.cancel():
+            return False
+        self.on_complete()
+        return True
+
+    def cancel(self) -> bool:
+        """End the operation without a response: cancel its timer and leave its watch lists. Returns whether this call
+        ended it.
+        """
         if self.is_completed:
             return False
         self.is_completed = True
         self.cancel_timer()
         for key in self._keys:
             key.watchers.pop(self, None)
-        self.on_complete()
         return True
+
+    def client_left(self) -> None:
+        """The client of the request has disconnected."""
+        self.cancel()
 
     def watch(self, keys: Collection[Key]) -> None:
         """Enter the watch lists of these keys; the collection must not change before the operation is complete."""

@@ -350,18 +350,89 @@ async def test_connections_are_counted_in_total_and_for_each_address() -> None:
         assert "max.connections.per.ip" in server.reports[0][1]
 
 
-async def test_an_idle_connection_is_closed_and_a_waiting_one_is_not() -> None:
-    def wait(connection: Connection, frame: memoryview) -> None:
-        connection.expect(Exchange(connection))
+async def test_an_idle_connection_is_closed_also_while_its_request_waits() -> None:
+    waiting = []
 
-    async with Server(wait, idle_s=0.05) as server:
+    def wait(connection: Connection, frame: memoryview) -> None:
+        exchange = Exchange(connection)
+        connection.expect(exchange)
+        waiting.append(exchange)
+
+    async with Server(wait, idle_s=0.2) as server:
         idle, _ = await server.connect()
-        waiting, writer = await server.connect()
-        writer.write(framed(b"x"))
+        answered, answered_writer = await server.connect()
+        answered_writer.write(framed(b"x"))
+        await server.until(lambda: len(waiting) == 1)
+        forgotten, forgotten_writer = await server.connect()
+        forgotten_writer.write(framed(b"y"))
+        waiting[0].connection.answer(waiting[0], [framed(b"z")])
+        assert await read_frame(answered) == b"z"
         assert await idle.read() == b""
-        assert len(server.closed) == 1
+        assert await forgotten.read() == b""
+        await server.until(lambda: len(server.closed) >= 2)
+
+
+class Operation:
+    """What a request waits for; notes that its client has left."""
+
+    def __init__(self) -> None:
+        self.left = False
+
+    def client_left(self) -> None:
+        self.left = True
+
+
+class Waiting:
+    """A handler whose requests wait."""
+
+    def __init__(self) -> None:
+        self.frames: list[bytes] = []
+        self.operations: list[Operation] = []
+
+    def __call__(self, connection: Connection, frame: memoryview) -> None:
+        exchange = Exchange(connection)
+        exchange.operation = operation = Operation()
+        self.frames.append(bytes(frame[:3]))
+        self.operations.append(operation)
+        connection.expect(exchange)
+
+
+@pytest.mark.parametrize("size", [3, 400_000])
+@pytest.mark.parametrize("end", ["close", "reset"])
+async def test_a_client_that_leaves_is_noticed_while_its_request_waits(size: int, end: str) -> None:
+    waiting = Waiting()
+    async with Server(waiting) as server:
+        _, writer = await server.connect()
+        writer.write(framed(b"abc" + bytes(size - 3)))
+        await writer.drain()
+        await server.until(lambda: waiting.frames == [b"abc"])
+        assert not server.closed
+        if end == "reset":
+            linger = struct.pack("ii", 1, 0)
+            writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+        writer.transport.abort()
+        await server.until(lambda: len(server.closed) == 1)
+        assert [each.left for each in waiting.operations] == [True]
+        assert server.listener.held_bytes == 0
+        assert not server.listener.connection_quotas.hang_ups
+
+
+async def test_requests_that_a_client_sent_before_it_left_are_handled() -> None:
+    """A producer with acks=0 sends its last batches and closes."""
+    waiting = Waiting()
+    async with Server(waiting, owed_answers=2) as server:
+        _, writer = await server.connect()
+        writer.write(framed(b"abc" + bytes(400_000)))
+        await writer.drain()
+        await server.until(lambda: waiting.frames == [b"abc"])
+        for number in range(200):
+            writer.write(framed(b"%03d" % number))
+        writer.write(framed(b"big" + bytes(400_000)) + framed(b"end"))
+        await writer.drain()
         writer.close()
-        assert not waiting.at_eof()
+        await server.until(lambda: len(server.closed) == 1)
+        assert waiting.frames == [b"abc", *(b"%03d" % number for number in range(200)), b"big", b"end"]
+        assert all(each.left for each in waiting.operations)
 
 
 async def test_memory_of_all_connections_is_bounded_and_released() -> None:

@@ -1,0 +1,101 @@
+"""Clients that disconnect while their requests wait leave nothing behind: no descriptor, no memory, no operation."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvloop
+
+from odradek.broker.replication.partition import Replica
+from odradek.broker.server import Broker
+from odradek.protocol import messages as m
+from tests.broker.wire import Client, batch, fetch_request, produce_request, running_broker
+from tests.support.eventually import eventually_async
+
+CLIENTS = 30
+LONG_MS = 2**31 - 1
+LARGE = 100_000
+
+
+def long_fetch() -> m.FetchRequest:
+    """A fetch of some 400 KB that waits for weeks; Kafka has no cap for the wait."""
+    request = fetch_request("t", 0, max_wait_ms=LONG_MS)
+    request.forgotten_topics_data = [m.FetchRequest.ForgottenTopic(topic="t", partitions=list(range(LARGE)))]
+    return request
+
+
+def small_fetch() -> m.FetchRequest:
+    """A fetch whose connection is read on while it waits."""
+    return fetch_request("t", 0, max_wait_ms=LONG_MS)
+
+
+def produce() -> m.ProduceRequest:
+    """A write with acks=all that waits for a replica that does not come."""
+    return produce_request("t", batch(bytes(300_000)), timeout_ms=LONG_MS)
+
+
+def watchers(broker: Broker) -> int:
+    """The operations that wait for the partition."""
+    replica = broker.replicas.get("t", 0)
+    assert replica is not None
+    return len(replica.watchers)
+
+
+def descriptors() -> int:
+    """Open descriptors of this process."""
+    return len(os.listdir("/proc/self/fd"))
+
+
+async def leave(folder: Path, request: Callable[[], Any], version: int) -> None:
+    """Clients send a request that waits, and disconnect; then everything is as before."""
+    async with running_broker(folder) as broker:
+        client = await Client.connect(broker.port)
+        await client.create_topic("t")
+
+        async def poll(number: Callable[[], int]) -> int:
+            await client.ask(m.ApiVersionsRequest(), 0)
+            return number()
+
+        def polled(number: Callable[[], int]) -> Callable[[], Awaitable[int]]:
+            return lambda: poll(number)
+
+        before = descriptors()
+        clients = [await Client.connect(broker.port) for _ in range(CLIENTS)]
+        for each in clients:
+            await each.send(request(), version)
+        await eventually_async(polled(lambda: watchers(broker)), lambda number: number == CLIENTS)
+        for each in clients:
+            each.close()
+        await eventually_async(polled(lambda: watchers(broker)), lambda number: number == 0)
+        await eventually_async(polled(lambda: broker.running.held_bytes), lambda number: number == 0)
+        # the hang-up watch and the listener of this process keep one descriptor each
+        await eventually_async(polled(descriptors), lambda number: number <= before + 2)
+        client.close()
+
+
+@pytest.mark.parametrize(
+    ("request_of", "version"),
+    [(long_fetch, 12), (small_fetch, 12), (produce, 9)],
+    ids=["large fetch", "small fetch", "produce"],
+)
+def test_a_client_that_leaves_holds_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request_of: Callable[[], Any], version: int
+) -> None:
+    if request_of is produce:  # a follower is missing: the leader settles no append
+        monkeypatch.setattr(Replica, "settled", lambda replica, end_offset, acks: None)
+    uvloop.run(leave(tmp_path, request_of, version))
+
+
+async def test_a_fetch_waits_for_no_more_bytes_than_it_can_get(tmp_path: Path) -> None:
+    """Kafka caps min_bytes with max_bytes, or the fetch would wait for its whole max_wait_ms."""
+    async with running_broker(tmp_path) as broker:
+        client = await Client.connect(broker.port)
+        await client.create_topic("t")
+        await client.produce("t", batch(bytes(1000)))
+        found = await client.fetch("t", 0, max_wait_ms=LONG_MS, min_bytes=1 << 30, max_bytes=500)
+        assert found.records
+        client.close()
