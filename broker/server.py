@@ -30,6 +30,7 @@ from odradek.broker.metrics.exposition.snapshot import take_snapshot
 from odradek.broker.network.addresses import Addresses
 from odradek.broker.network.dispatcher import Dispatcher
 from odradek.broker.replication.partition import Replicas
+from odradek.broker.runtime.loop_watchdog import LoopWatchdog
 from odradek.broker.runtime.open_files import raise_open_file_limit, warn_of_low_open_file_limit
 from odradek.broker.runtime.request_tasks import RequestTasks
 from odradek.broker.runtime.stop_signals import stop_signals
@@ -101,6 +102,8 @@ class Broker:
             await report_logs_without_topic(session.registry, identity.directories)
         dispatcher = Dispatcher([], self.api_metrics)
         timers = LoopTimers(environment.clock, asyncio.get_running_loop())
+        if environment.worker is None:  # a simulated loop has no thread beside it
+            self._watch_loop(undo, identity.config, timers, session)
         request_tasks = RequestTasks()
         undo.push_async_callback(request_tasks.close)
         secured = await security(identity.config, environment, timers, session, request_tasks)
@@ -118,6 +121,14 @@ class Broker:
         undo.callback(addresses.close)  # closed first at the stop: no request is answered from then on
         await running.begin()
         undo.push_async_callback(self._controlled_shutdown, running)
+
+    def _watch_loop(
+        self, undo: contextlib.AsyncExitStack, config: BrokerConfig, timers: LoopTimers, session: RegistrySession
+    ) -> None:
+        if timeout_ms := int(config["odradek.event.loop.stall.timeout.ms"]):
+            watchdog = LoopWatchdog(self._environment.clock, timers, timeout_ms, session.abandon)
+            undo.callback(watchdog.close)
+            watchdog.start()
 
     def _context(
         self,

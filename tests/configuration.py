@@ -77,6 +77,8 @@ def page() -> str:
         "## Differences from Kafka 3.9.2\n",
         *(f"- `{name}`: {why}" for name, why in INTENDED.items()),
         "- The documentation of the properties is not Kafka's text.",
+        "- Kafka does not have the properties that begin with `odradek.`; DescribeConfigs returns them where they are "
+        "set.",
         "- Sizes of socket buffers and the number of recovery processes apply where they are set. Their defaults are "
         "those of the system and the number of cores.\n",
         "## The broker\n",

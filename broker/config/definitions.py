@@ -3,7 +3,8 @@
 The rows follow `KafkaConfig.configDef` and `DynamicBrokerConfig`. The table contains all of them, including those
 without effect in Odradek, so that an existing server.properties is read without false warnings: WORKS means that the
 property has an effect, IGNORED that it is parsed, validated and then ignored; `ignored` has the reasons. A row becomes
-WORKS in the change that gives it an effect.
+WORKS in the change that gives it an effect. Properties that Kafka does not have begin with `odradek.` and are internal:
+DescribeConfigs returns them only when they are set.
 """
 
 from __future__ import annotations
@@ -753,6 +754,12 @@ _ROWS: Final[tuple[ConfigKey, ...]] = (
       "Age at which a copied segment leaves the local disk; -2 takes log.retention.ms."),
     P("log.local.retention.bytes", LONG, -2, Range(-2), CLUSTER_WIDE, IGNORED,
       "Local size above which copied segments leave; -2 takes log.retention.bytes."),
+
+    # Odradek's own
+    P("odradek.event.loop.stall.timeout.ms", INT, 10 * SECOND, Range(0), READ_ONLY, WORKS,
+      "Time after which a broker whose event loop stands still ends its metadata store session; 0 for no limit.", True),
+    P("odradek.max.producer.ids.per.partition", INT, 10_000, Range(100), READ_ONLY, WORKS,
+      "Most producers without an open transaction in a partition's state; those idle for longest leave first.", True),
 )
 # fmt: on
 

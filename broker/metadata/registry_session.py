@@ -71,6 +71,14 @@ class RegistrySession:
         if self._registry is not None:
             await self._registry.close()
 
+    def abandon(self) -> None:
+        """End the current session while the event loop stands still, from another thread: other brokers then lead.
+
+        When the loop runs again, this is an expiry like any other.
+        """
+        if self._registry is not None and not self._closed:
+            self._registry.abandon()
+
     async def _connect(self) -> Registry:
         registry = await self._open()
         self._registry = registry

@@ -363,6 +363,9 @@ class EmbeddedRegistry:
     async def multi(self, operations: Sequence[Operation]) -> list[OperationResult]:
         return await self._submit(operations, multi=True)
 
+    def abandon(self) -> None:
+        """No other broker can use the tree, so there is nothing to hand over."""
+
     async def close(self) -> None:
         if self._state in (SessionState.EXPIRED, SessionState.CLOSED):
             return

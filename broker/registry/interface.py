@@ -268,6 +268,11 @@ class Registry(Protocol):
     async def close(self) -> None:
         """End the session: its ephemeral nodes are removed, its watches never fire. Closing twice is allowed."""
 
+    def abandon(self) -> None:
+        """End the session without the event loop, from another thread; where the process has the only copy of the tree,
+        do nothing. The listener receives EXPIRED when the loop runs again.
+        """
+
 
 async def ensure_path(registry: Registry, path: str) -> None:
     """Create `path` and those above it, without data, where they are missing

@@ -22,6 +22,7 @@ import asyncio
 import functools
 import logging
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -162,6 +163,7 @@ class ZooKeeperRegistry:
         "_session_id",
         "_set_acl",
         "_state",
+        "_stopping",
         "_unanswered",
         "_watches",
     )
@@ -179,6 +181,7 @@ class ZooKeeperRegistry:
         self._watches = WatchManager(client, self._relative)
         self._unanswered: dict[asyncio.Future[Any], None] = {}
         self._ending: asyncio.Task[None] | None = None
+        self._stopping = threading.Lock()
 
     async def begin(self, hosts: str, timeout_ms: int) -> None:
         """Connect for the first time. Raises ConnectionLossError."""
@@ -304,6 +307,13 @@ class ZooKeeperRegistry:
         if self._ending is not None:
             await asyncio.shield(self._ending)
 
+    def abandon(self) -> None:
+        self._stop()  # kazoo ends the session at the server; the loop receives the loss when it runs again
+
+    def _stop(self) -> None:
+        with self._stopping:  # a second call returns after the first one
+            self._client.stop()
+
     async def _read(self, send: Send, path: str, watch: Watcher | None, seen: Seen) -> Any:
         check_path(path)
         if watch is None:
@@ -405,7 +415,7 @@ class ZooKeeperRegistry:
         """Stop kazoo, which ends the session if it can within `grace_s`."""
         if not grace_s:
             self._handler.retire()
-        stopped = self._loop.run_in_executor(None, self._client.stop)
+        stopped = self._loop.run_in_executor(None, self._stop)
         await asyncio.wait({stopped}, timeout=grace_s or None)
         self._handler.retire()
         await stopped

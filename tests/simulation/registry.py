@@ -275,6 +275,9 @@ class SimulatedSession:
         result: list[OperationResult] = await self._call(lambda: self._write(list(operations), multi=True))
         return result
 
+    def abandon(self) -> None:
+        """No other broker can use the tree, so there is nothing to hand over."""
+
     async def close(self) -> None:
         if self.state not in (SessionState.EXPIRED, SessionState.CLOSED):
             self.state = SessionState.CLOSED
