@@ -12,6 +12,8 @@ from enum import IntEnum
 from typing import Final
 
 MAX_INT64: Final = 2**63 - 1
+MOST_PRODUCERS: Final = 10_000
+"""The default limit of the producers of one log; each takes about a KiB of memory."""
 _DAY_MS: Final = 24 * 60 * 60 * 1000
 
 
@@ -55,6 +57,8 @@ class LogConfig:
     min_compaction_lag_ms: int = 0
     max_compaction_lag_ms: int = MAX_INT64
     min_cleanable_dirty_ratio: float = 0.5
+    max_producer_ids: int = MOST_PRODUCERS
+    """The limit of the producers without an open transaction; a property of the broker, not of topics."""
 
     # Computed once from the properties, because every append uses them.
     compacts: bool = field(init=False)

@@ -402,7 +402,7 @@ class Log(LogFailures):
         with self._disk("truncating"):  # files that stay open come first: without descriptors nothing is truncated
             kept = self._segments.reaching_to(offset)
             kept[-1].file  # noqa: B018  (opens it)
-            producers = ProducerState(self._folder, self.producers.snapshots)
+            producers = ProducerState(self._folder, self.producers.snapshots, self.config.max_producer_ids)
             rebuild_producers(producers, kept, min(self.start_offset, offset), offset)
         self._take_back(offset)
         dropped = self._segments.drop_above(offset)

@@ -22,6 +22,7 @@ import struct
 from bisect import insort
 from collections import deque
 from collections.abc import Iterable
+from heapq import nsmallest
 from typing import Final, NamedTuple
 
 from crc32c import crc32c
@@ -37,7 +38,7 @@ from odradek.protocol.batch import (
 )
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.storage.checkpoints import CorruptFile
-from odradek.storage.config import AppendOrigin
+from odradek.storage.config import MOST_PRODUCERS, AppendOrigin
 from odradek.storage.disk import Folder
 from odradek.storage.index import AbortedTransaction
 from odradek.storage.markers import EndTransactionMarker, read_marker
@@ -147,12 +148,16 @@ class ProducerState:
     """
 
     __slots__ = (
-        "_completed", "_folder", "_open", "_producers", "_verifications", "end_offset", "last_snapshot", "snapshots",
+        "_completed", "_folder", "_most", "_open", "_producers", "_trim_above", "_verifications", "end_offset",
+        "last_snapshot", "snapshots",
     )  # fmt: skip
 
-    def __init__(self, folder: Folder, snapshots: Iterable[int] = ()) -> None:
-        """`snapshots` are the offsets of the snapshot files in the folder."""
+    def __init__(self, folder: Folder, snapshots: Iterable[int] = (), most: int = MOST_PRODUCERS) -> None:
+        """`snapshots` are the offsets of the snapshot files in the folder; `most` is the limit of producers without
+        an open transaction.
+        """
         self._folder = folder
+        self._most = self._trim_above = most
         self._producers: dict[int, Producer] = {}
         self._open: dict[int, int] = {}  # first offset -> producer id, ascending
         self._completed: dict[int, int] = {}  # first offset -> offset of the marker, not yet below the high watermark
@@ -342,6 +347,8 @@ class ProducerState:
         producer_id = header.producer_id
         producer = self._producers.get(producer_id)
         if producer is None:
+            if len(self._producers) >= self._trim_above:
+                self._trim()
             producer = self._producers[producer_id] = Producer(producer_id)
         if header.producer_epoch != producer.epoch:
             producer.advance(header.producer_epoch)
@@ -426,6 +433,24 @@ class ProducerState:
             if now_ms - verification.asked_ms >= expiration_ms:
                 del self._verifications[producer_id]
 
+    def _trim(self) -> None:
+        """Remove producers where there are too many, and a tenth more, so that the next ones come at no cost.
+
+        A client can invent any number of producer ids, so the number of a log is limited (KIP-936 limits how fast they
+        come). Those with an open transaction stay. The others leave in the order of their last batch, after those that
+        a transaction coordinator has never confirmed: timestamps come from clients, offsets do not. A producer that
+        continues afterwards is accepted as a new one, as after an expiration.
+        """
+        idle = [
+            (producer.coordinator_epoch >= 0, producer.batches[-1].last_offset if producer.batches else -1, producer_id)
+            for producer_id, producer in self._producers.items()
+            if producer.transaction_start < 0 and producer_id not in self._verifications
+        ]
+        spare = self._most // 10
+        for _, _, producer_id in nsmallest(len(self._producers) - self._most + spare + 1, idle):
+            del self._producers[producer_id]
+        self._trim_above = max(self._most, len(self._producers) + spare)
+
     def on_start_offset(self, start_offset: int) -> None:
         """Apply a new start offset of the log."""
         self.on_high_watermark(start_offset)
@@ -475,6 +500,8 @@ class ProducerState:
             self._producers = {producer.producer_id: producer for producer in producers}
             started = [(each.transaction_start, each.producer_id) for each in producers if each.transaction_start >= 0]
             self._open = dict(sorted(started))
+            if len(self._producers) > self._most:
+                self._trim()
             self.end_offset = self.last_snapshot = offset
             return
         self.end_offset = self.last_snapshot = start_offset

@@ -138,7 +138,8 @@ def load(folder: Folder, request: LoadRequest) -> LoadedLog:
     compaction = CompactionCheckpoint(folder, exists=any(each.name == COMPACTION_CHECKPOINT for each in entries))
     files, leftovers = _sweep(folder, entries, compaction)
     segments, doubtful = _open_segments(folder, files, request)
-    producers = ProducerState(folder, [base for base, suffix in files if suffix == SNAPSHOT_SUFFIX])
+    most = request.config.max_producer_ids
+    producers = ProducerState(folder, [base for base, suffix in files if suffix == SNAPSHOT_SUFFIX], most)
     epochs = _open_epochs(folder)
     epochs_before = epochs.entries()
     if not epochs_before:

@@ -36,13 +36,19 @@ from odradek.storage.log import Log
 log = logging.getLogger(__name__)
 
 NO_TOPIC_ID: Final = bytes(16)
-LOG_PROPERTIES = {field.name: field.name.replace("_", ".") for field in fields(LogConfig) if field.init}
+OF_THE_BROKER: Final = {"max_producer_ids": "odradek.max.producer.ids.per.partition"}
+LOG_PROPERTIES = {
+    field.name: field.name.replace("_", ".")
+    for field in fields(LogConfig)
+    if field.init and field.name not in OF_THE_BROKER
+}
 
 
 def log_config(broker: BrokerConfig, overrides: Mapping[str, str]) -> LogConfig:
     """The configuration of a topic's logs. Raises ConfigError for an invalid value."""
     values = effective_values(broker, overrides)
     chosen = {field: values[name] for field, name in LOG_PROPERTIES.items()}
+    chosen |= {field: broker[name] for field, name in OF_THE_BROKER.items()}
     chosen["cleanup_policy"] = tuple(chosen["cleanup_policy"])  # type: ignore[arg-type]
     return LogConfig(**chosen)  # type: ignore[arg-type]
 
