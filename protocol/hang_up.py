@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import select
+import socket
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -71,3 +72,36 @@ class HangUpWatch:
             self.stop(descriptor)
             if callback is not None:
                 callback(bool(events & RESET))
+
+
+class ConnectionEnd:
+    """The watch of one connection."""
+
+    __slots__ = ("_descriptor", "_watch")
+
+    def __init__(self, watch: HangUpWatch) -> None:
+        self._watch = watch
+        self._descriptor = -1
+
+    def start(
+        self, loop: ReaderLoop, sock: socket.socket, closed: Callable[[], None], reset: Callable[[], None]
+    ) -> None:
+        """Call `closed` when the peer has closed the connection, or `reset` when nothing can be sent either.
+
+        Raises OSError.
+        """
+
+        def ended(is_reset: bool) -> None:
+            self._descriptor = -1
+            (reset if is_reset else closed)()
+
+        descriptor = sock.fileno()
+        if descriptor >= 0:
+            self._watch.start(loop, descriptor, ended)
+            self._descriptor = descriptor
+
+    def stop(self) -> None:
+        """Watch no more; before the socket is closed."""
+        if self._descriptor >= 0:
+            self._watch.stop(self._descriptor)
+            self._descriptor = -1

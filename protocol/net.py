@@ -29,9 +29,11 @@ import errno
 import os
 import socket
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from odradek.protocol.framing import what_it_looks_like
+from odradek.protocol.hang_up import ConnectionEnd
 from odradek.protocol.in_flight import Exchange, InFlightRequests
 from odradek.protocol.outbox import Outbox, Part
 from odradek.protocol.receive import NetworkReceive, read_size
@@ -91,6 +93,7 @@ class Connection(asyncio.BufferedProtocol):
 
     __slots__ = (
         "_corked",
+        "_end",
         "_heavy",
         "_in_flight",
         "_incomplete",
@@ -108,7 +111,6 @@ class Connection(asyncio.BufferedProtocol):
         "_turn",
         "_waits_for_memory",
         "_watch",
-        "_watched",
         "_writing",
         "address",
         "closed",
@@ -139,7 +141,7 @@ class Connection(asyncio.BufferedProtocol):
         self._writing = False
         self._paused = False
         self._waits_for_memory = False
-        self._watched = -1  # the descriptor that is watched for the end of the connection
+        self._end = ConnectionEnd(listener.connection_quotas.hang_ups)
         self._is_left = False  # the peer has closed: its last bytes are read without further pauses
         self.owed = self._in_flight.queue
         self.address = address
@@ -198,7 +200,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.closed = True
-        self._watch_no_more()
+        self._end.stop()
         self.socket = None
         self._watch.close()
         held = self._queued + self._heavy + self._receive.clear() + self._in_flight.clear()
@@ -211,7 +213,7 @@ class Connection(asyncio.BufferedProtocol):
     def close(self, *, flush: bool = False) -> None:
         """Close the connection now; pending answers are not sent, with `flush` only those that the transport has."""
         self.closed = True
-        self._watch_no_more()
+        self._end.stop()
         if self._transport is not None:
             if flush:
                 self._transport.close()
@@ -255,7 +257,8 @@ class Connection(asyncio.BufferedProtocol):
         while end - position >= 4 and not self.closed:
             if self._paused or not left:
                 if not self._paused:  # it continues after the other connections had their turn
-                    self._stop_reading()
+                    self._paused = True
+                    cast("asyncio.Transport", self._transport).pause_reading()
                     self._loop.call_soon(self._resume_if_caught_up)
                 self._receive.keep_backlog(view[position:end])
                 return
@@ -322,41 +325,13 @@ class Connection(asyncio.BufferedProtocol):
 
     def _pause(self) -> None:
         if not self._paused and not self._is_left and self._transport is not None and not self.closed:
-            self._stop_reading()
-            self._watch_for_end(self._transport)
-
-    def _stop_reading(self) -> None:
-        if self._transport is not None:
             self._paused = True
             self._transport.pause_reading()
-
-    def _watch_for_end(self, transport: asyncio.Transport) -> None:
-        sock = self.socket or transport.get_extra_info("socket")
-        try:
-            descriptor = -1 if sock is None else sock.fileno()
-            if descriptor >= 0:
-                self._listener.connection_quotas.hang_ups.start(self._loop, descriptor, self._peer_left)
-                self._watched = descriptor
-        except OSError as error:
-            self._listener.report("no hang-up watch", f"the end of {self.name} is noticed late: {error}")
-
-    def _watch_no_more(self) -> None:
-        if self._watched >= 0:
-            self._listener.connection_quotas.hang_ups.stop(self._watched)
-            self._watched = -1
-
-    def _peer_left(self, is_reset: bool) -> None:
-        """The peer has closed while the connection was not read.
-
-        Requests that have arrived are still handled, as in Kafka (Selector's closing channels): the last bytes, which
-        are no more than the receive buffer of the socket, are read up to the end, which closes the connection.
-        """
-        self._watched = -1
-        if is_reset:
-            self.close()
-        else:
-            self._is_left = True
-            self.resume()
+            try:
+                sock = self.socket or self._transport.get_extra_info("socket")
+                self._end.start(self._loop, sock, partial(self.resume, is_left=True), self.close)
+            except OSError as error:
+                self._listener.report("no hang-up watch", f"the end of {self.name} is noticed late: {error}")
 
     def _pause_if_behind(self) -> None:
         listener = self._listener
@@ -374,14 +349,20 @@ class Connection(asyncio.BufferedProtocol):
         if self._queued + self._in_flight.kept_bytes <= listener.share_bytes // 2:
             self.resume()
 
-    def resume(self) -> None:
-        """Read from this connection again, beginning with the bytes that have arrived before."""
+    def resume(self, *, is_left: bool = False) -> None:
+        """Read from this connection again, beginning with the bytes that have arrived before.
+
+        `is_left` means that the peer has closed. Requests that have arrived are still handled, as in Kafka (Selector's
+        closing channels): the last bytes, no more than the receive buffer of the socket, are read without further
+        pauses up to the end, which closes the connection.
+        """
+        self._is_left = self._is_left or is_left
         if not self._paused or self.closed or self._transport is None:
             return
         if self._waits_for_memory:
             self.last_active_s = self._loop.time()  # the listener did not read, so the client was not idle
         self._paused = self._waits_for_memory = False
-        self._watch_no_more()
+        self._end.stop()
         if backlog := self._receive.take_backlog():
             corked, self._corked = self._corked, True
             self._cut(memoryview(bytearray(backlog)), len(backlog))
