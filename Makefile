@@ -15,7 +15,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # The order of sets is the same in every run.
 export PYTHONHASHSEED := 0
 
-.PHONY: run test check format wheel docs bench simulate mutants explore soak compose-check clean
+.PHONY: run test check format wheel docs bench simulate mutants explore soak hostile compose-check clean
 
 run: .venv/.installed
 	@exec $(BIN)/odradek broker --override broker.id=0 --override listeners=PLAINTEXT://127.0.0.1:9092 \
@@ -59,6 +59,9 @@ explore: .venv/.installed-dev
 soak: .venv/.installed-dev
 	$(BIN)/python -m tests.jvm fetch
 	$(BIN)/python -m tests soak $(ARGS)
+
+hostile: .venv/.installed-dev
+	$(BIN)/python -m tests hostile $(ARGS)
 
 compose-check: .venv/.installed-dev
 	$(BIN)/python -m tests compose-check $(ARGS)

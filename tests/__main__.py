@@ -4,6 +4,8 @@
 
 `python -m tests explore …`: random searches for failing examples (see tests/explore.py).
 
+`python -m tests hostile …`: expensive requests beside a well-behaved client (see tests/hostile/campaign.py).
+
 `python -m tests compose-check`: docker-compose.yml on a real engine (see tests/compose_check/campaign.py).
 
 `python -m tests wheel`: the files of a release, built and checked (see tests/release/wheel.py).
@@ -17,6 +19,7 @@ import sys
 
 from tests import configuration, explore
 from tests.compose_check import campaign as compose_check
+from tests.hostile import campaign as hostile
 from tests.release import wheel
 from tests.simulation import campaign
 from tests.soak import campaign as soak
@@ -31,11 +34,13 @@ if __name__ == "__main__":
             sys.exit(explore.main(sys.argv[2:]))
         case ["compose-check"]:
             sys.exit(compose_check.main(sys.argv[2:]))
+        case ["hostile"]:
+            sys.exit(hostile.main(sys.argv[2:]))
         case ["wheel"]:
             sys.exit(wheel.main())
         case ["configuration"]:
             sys.exit(configuration.main())
     sys.exit(
         "usage: python -m tests simulate [--seed N] [--seeds COUNT] [--mutant NAME] | soak [PART] | explore [TEST]"
-        " | compose-check | wheel | configuration"
+        " | hostile | compose-check | wheel | configuration"
     )

@@ -1,0 +1,135 @@
+"""Sends one hostile request to a broker beside a well-behaved client, and reports what it costs."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import struct
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, NamedTuple, Protocol
+
+from odradek.protocol import messages as m
+from odradek.wire import Wire
+from tests.hostile.bystander import Bystander, Latencies
+from tests.hostile.requests import GROUP, TOPIC, Hostile
+
+QUIET_TOPIC: Final = "bystander"
+CHUNK_BYTES: Final = 1 << 20
+NO_OFFSETS: Final = 3
+METADATA: Final = 12
+CREATE_TOPICS: Final = 5
+FIND_COORDINATOR: Final = 3
+RECOVERY_S: Final = 120.0
+
+
+class Target(Protocol):
+    """A running broker: Odradek's or Apache Kafka."""
+
+    @property
+    def port(self) -> int: ...
+
+    @property
+    def pid(self) -> int: ...
+
+
+class Outcome(NamedTuple):
+    """What one request cost. `answer` is its size in bytes, or why there is none; `peak_bytes` is resident memory."""
+
+    request: Hostile
+    latencies: Latencies
+    answer: str
+    answered_s: float
+    peak_bytes: int
+
+
+def prepare(target: Target) -> bytes:
+    """Create the topics and the group coordinator; returns the id of the topic that the requests name."""
+    topics = [
+        m.CreateTopicsRequest.CreatableTopic(name=name, num_partitions=1, replication_factor=1)
+        for name in (TOPIC, QUIET_TOPIC)
+    ]
+    with Wire("127.0.0.1", target.port, 30) as wire:
+        wire.ask(m.CreateTopicsRequest(topics=topics, timeout_ms=20_000), CREATE_TOPICS)
+        deadline = time.monotonic() + 30
+        while wire.ask(m.FindCoordinatorRequest(key=GROUP), FIND_COORDINATOR).error_code:
+            assert time.monotonic() < deadline, "the broker has no group coordinator"
+        asked = m.MetadataRequest(topics=[m.MetadataRequest.MetadataRequestTopic(name=TOPIC)])
+        topic_id: bytes = wire.ask(asked, METADATA).topics[0].topic_id
+        return topic_id
+
+
+def versions(target: Target) -> dict[int, tuple[int, int]]:
+    """The lowest and the highest version of every API that the broker has."""
+    with Wire("127.0.0.1", target.port, 30) as wire:
+        asked = m.ApiVersionsRequest(client_software_name="hostile", client_software_version="1")
+        # The header of this response never has tags.
+        data = wire.exchange(asked, NO_OFFSETS)
+        answer = m.ApiVersionsResponse.decode(data, NO_OFFSETS, 4)
+        return {
+            each.api_key: (
+                max(each.min_version, m.request_class(each.api_key).MIN_VERSION),
+                min(each.max_version, m.request_class(each.api_key).MAX_VERSION),
+            )
+            for each in answer.api_keys
+            if each.api_key in m.APIS
+        }
+
+
+def attack(target: Target, request: Hostile, timeout_s: float) -> Outcome:
+    """Send the request alone, and wait until the broker has answered it or closed the connection, at most `timeout_s`.
+
+    Raises OSError where the broker does not answer the well-behaved client within RECOVERY_S.
+    """
+    _reset_peak(target.pid)
+    with Bystander(target.port, target.pid, QUIET_TOPIC, RECOVERY_S) as bystander:
+        started = time.monotonic()
+        answer = _answer(target.port, request.frame, timeout_s)
+        took_s = time.monotonic() - started
+    return Outcome(request, bystander.latencies(), answer, took_s, _peak_bytes(target.pid))
+
+
+@contextlib.contextmanager
+def _connection(port: int, timeout_s: float) -> Iterator[socket.socket]:
+    with socket.create_connection(("127.0.0.1", port), timeout=timeout_s) as opened:
+        yield opened
+
+
+def _answer(port: int, frame: bytes, timeout_s: float) -> str:
+    try:
+        with _connection(port, timeout_s) as opened:
+            opened.sendall(frame)
+            head = _received(opened, 4)
+            if len(head) < 4:
+                return "closed"
+            (size,) = struct.unpack(">i", head)
+            read = _received(opened, size, keep=False)
+            return f"{size:,} B" if len(read) or not size else "closed"
+    except TimeoutError:
+        return f"none in {timeout_s:g} s"
+    except ConnectionError:
+        return "closed"
+
+
+def _received(opened: socket.socket, size: int, *, keep: bool = True) -> bytes:
+    """`size` bytes; without `keep` only the last of them. Empty, or less, where the broker closed the connection."""
+    data = b""
+    left = size
+    while left:
+        chunk = opened.recv(min(left, CHUNK_BYTES))
+        if not chunk:
+            return b""
+        left -= len(chunk)
+        data = data + chunk if keep else chunk
+    return data
+
+
+def _reset_peak(pid: int) -> None:
+    with contextlib.suppress(OSError):  # a container may not allow it; the peak is then that of the process' life
+        Path(f"/proc/{pid}/clear_refs").write_text("5")
+
+
+def _peak_bytes(pid: int) -> int:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))

@@ -1,0 +1,152 @@
+"""`python -m tests hostile`: the most expensive requests of every API beside a well-behaved client, as a table.
+
+    python -m tests hostile                        64 KB and 1 MB, the lowest and the highest version of each API
+    python -m tests hostile --sizes 20000000 --apis Metadata,Produce --shapes smallest
+    python -m tests hostile --versions all --minutes 60
+    python -m tests hostile --kafka                the same requests to Apache Kafka 3.9.2
+
+A broker that an attack has stopped, or that needs more than --timeout for a request, is started again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from odradek.broker_process import BrokerProcess
+from odradek.protocol import messages as m
+from tests.hostile.attack import Outcome, Target, attack, prepare, versions
+from tests.hostile.requests import SHAPES, Hostile, requests
+
+SIZES: Final = (64_000, 1_000_000)
+WORST_ROWS: Final = 40
+NOT_SENT: Final = frozenset({7})
+"""ControlledShutdown: it would end the broker's leadership."""
+WIDTHS: Final = (10, 16, 8, 9, 9, 9, 7)
+COLUMNS: Final = ("bytes", "answer", "s", "p99 ms", "max ms", "cpu ms", "MB")
+HEADING: Final = f"{'request':<71}" + "".join(f"{name:>{width}}" for name, width in zip(COLUMNS, WIDTHS, strict=True))
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the campaign; the status is 1 if the broker did not survive a request."""
+    options = _parser().parse_args(arguments)
+    deadline_s = time.monotonic() + options.minutes * 60
+    outcomes: list[Outcome] = []
+    failures: list[str] = []
+    print(HEADING)
+    with tempfile.TemporaryDirectory(prefix="odradek-hostile-") as folder:
+        target = _Restarted(Path(folder), kafka=options.kafka)
+        try:
+            for request in chosen(target, options):
+                if time.monotonic() > deadline_s:
+                    print("the time is over")
+                    break
+                try:
+                    outcome = attack(target.running, request, options.timeout)
+                except (OSError, IndexError) as error:
+                    failures.append(f"{request.name}: {error!r}")
+                    print(f"{request.name}: the broker does not answer: {error!r}", flush=True)
+                    target.restart()
+                    continue
+                outcomes.append(outcome)
+                if outcome.latencies.cpu_ms >= options.above or outcome.answer.startswith("none"):
+                    print(row(outcome), flush=True)
+                if outcome.answer.startswith("none"):
+                    target.restart()
+        finally:
+            target.close()
+    print(f"\n{len(outcomes)} requests, {len(failures)} that the broker did not survive; the worst:\n{HEADING}")
+    for outcome in sorted(outcomes, key=lambda each: -each.latencies.cpu_ms)[:WORST_ROWS]:
+        print(row(outcome))
+    return 1 if failures else 0
+
+
+def row(outcome: Outcome) -> str:
+    """A line of the table."""
+    latencies = outcome.latencies
+    times = (latencies.p99_ms, latencies.longest_ms, latencies.cpu_ms)
+    cells = (
+        str(len(outcome.request.frame)),
+        outcome.answer,
+        f"{outcome.answered_s:.2f}",
+        *(f"{each:.0f}" for each in times),
+        str(outcome.peak_bytes >> 20),
+    )
+    return f"{outcome.request.name[:70]:<71}" + "".join(f"{cell:>{n}}" for cell, n in zip(cells, WIDTHS, strict=True))
+
+
+def chosen(target: _Restarted, options: argparse.Namespace) -> Iterator[Hostile]:
+    """The requests of a campaign."""
+    served = versions(target.running)
+    names = {m.APIS[key].name.lower(): key for key in served}
+    keys = [names[each.lower()] for each in options.apis.split(",")] if options.apis else sorted(served)
+    for size in options.sizes:
+        for key in keys:
+            if key in NOT_SENT:
+                continue
+            low, high = served[key]
+            wanted = range(low, high + 1) if options.versions == "all" else sorted({low, high})
+            for version in wanted:
+                yield from requests(key, version, size, target.topic_id, options.shapes.split(","))
+
+
+class _Restarted:
+    """The broker under attack, which is started again after an attack that it did not survive."""
+
+    def __init__(self, folder: Path, *, kafka: bool) -> None:
+        self._folder = folder
+        self._kafka = kafka
+        self._number = 0
+        self._undo = contextlib.ExitStack()
+        self.running: Target
+        self.topic_id = bytes(16)
+        self._start()
+
+    def _start(self) -> None:
+        self._number += 1
+        folder = self._folder / str(self._number)
+        folder.mkdir()
+        if self._kafka:
+            from tests.jvm.kafka import STOCK_JVM, running_kafka  # only here: it needs Java
+
+            self.running = self._undo.enter_context(running_kafka(folder / "kafka", jvm=STOCK_JVM))
+        else:
+            broker = BrokerProcess(folder)
+            broker.start()
+            self._undo.callback(broker.kill)
+            self.running = broker
+        self.topic_id = prepare(self.running)
+
+    def restart(self) -> None:
+        """End the broker and start another one."""
+        self.close()
+        self._start()
+
+    def close(self) -> None:
+        """End the broker."""
+        self._undo.close()
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests hostile", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--sizes", type=lambda text: [int(each) for each in text.split(",")], default=list(SIZES))
+    parser.add_argument("--apis", default="", help="names, separated by commas; default: all")
+    parser.add_argument("--shapes", default=",".join((*SHAPES, "tags")))
+    parser.add_argument("--versions", choices=("ends", "all"), default="ends")
+    parser.add_argument("--minutes", type=float, default=20.0)
+    parser.add_argument("--timeout", type=float, default=60.0, help="seconds for one request")
+    parser.add_argument("--above", type=float, default=20.0, help="print requests that take the broker this many ms")
+    parser.add_argument("--kafka", action="store_true", help="Apache Kafka 3.9.2 in place of Odradek")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

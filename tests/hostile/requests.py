@@ -1,0 +1,214 @@
+"""Generator of expensive requests: for each API and version, the requests of a given size that cost a broker most.
+
+The requests are built from the definition texts, so a new API or version is included without a change here. A request
+has one array that is filled up to the size; everything else in it is as small as possible. The shapes of its elements:
+
+- `smallest`: every field has its smallest encoding, so that there are as many elements as possible;
+- `repeated`: every element names the same existing topic, group or id;
+- `distinct`: every element has another name;
+- `tags`: no array, but unknown tagged fields of two bytes (flexible versions only);
+- `strings`: elements whose strings have the largest allowed length.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from functools import cache
+from typing import Final, NamedTuple
+
+from odradek.protocol import messages as m
+from odradek.protocol.compile import Shape
+from odradek.protocol.framing import request_header
+from odradek.protocol.grammar import NUMBERS, Field, StructSpec, parse
+from odradek.protocol.primitives import MAX_STRING, uvarint
+
+TOPIC: Final = "orders"
+GROUP: Final = "group"
+SHAPES: Final = ("smallest", "repeated", "distinct", "strings")
+NUMBERS_BY_NAME: Final = {
+    "acks": 1,
+    "timeout_ms": 1000,
+    "transaction_timeout_ms": 60_000,
+    "session_timeout_ms": 10_000,
+    "rebalance_timeout_ms": 10_000,
+    "replica_id": -1,
+    "timestamp": -1,
+    "resource_type": 2,
+    "resource_type_filter": 2,
+    "num_partitions": -1,
+    "replication_factor": -1,
+    "max_num_offsets": 1,
+    "max_bytes": 1 << 20,
+    "partition_max_bytes": 1 << 20,
+    "current_leader_epoch": -1,
+    "session_epoch": -1,
+    "member_epoch": 0,
+    "response_partition_limit": 2000,
+}
+"""Values with which a broker does not reject the whole request; others are 0."""
+GROUP_NAMES: Final = frozenset({"group_id", "groups", "group_ids", "groups_names", "coordinator_keys", "key"})
+STRINGS_BY_NAME: Final = {"member_id": "member", "protocol_type": "consumer", "client_software_name": "hostile"}
+TAG: Final = b"\x7f\x00"
+"""An unknown tag without a value."""
+
+
+class Hostile(NamedTuple):
+    """One request. `array` is the path of the array that is filled, empty for tagged fields."""
+
+    api_key: int
+    version: int
+    shape: str
+    array: str
+    elements: int
+    frame: bytes
+    """The whole request with its size."""
+
+    @property
+    def name(self) -> str:
+        """A description of the request for the table."""
+        api = m.APIS[self.api_key].name
+        return f"{api} v{self.version} {self.shape} {self.array}".rstrip()
+
+
+def requests(
+    api_key: int, version: int, size: int, topic_id: bytes = bytes(16), shapes: Sequence[str] = (*SHAPES, "tags")
+) -> Iterator[Hostile]:
+    """The expensive requests of about `size` bytes for one version of one API."""
+    shape = _shape(api_key, version)
+    for path in _arrays(shape, shape.message.root):
+        for kind in SHAPES:
+            if kind in shapes and (kind == "smallest" or _names(shape, path)):
+                yield _Writer(shape, kind, topic_id).request(path, size)
+    if shape.flexible and "tags" in shapes:
+        count = size // len(TAG)
+        body = _Writer(shape, "smallest", topic_id).struct(shape.message.root, ())[:-1] + uvarint(count) + TAG * count
+        yield Hostile(api_key, version, "tags", "", count, _framed(api_key, version, body))
+
+
+@cache
+def _shape(api_key: int, version: int) -> Shape:
+    name = m.request_class(api_key).__name__
+    path = m.texts()[name]
+    return Shape(parse(path.read_text(encoding="utf-8"), path.name)[name], version)
+
+
+def _arrays(shape: Shape, struct_: StructSpec, before: tuple[Field, ...] = ()) -> Iterator[tuple[Field, ...]]:
+    """The path of every array, also of those inside other arrays."""
+    for field in shape.present(struct_):
+        path = (*before, field)
+        if field.is_array:
+            yield path
+        if field.is_struct:
+            yield from _arrays(shape, shape.message.structs[field.type], path)
+
+
+def _names(shape: Shape, path: tuple[Field, ...]) -> bool:
+    """Whether the elements of the array contain a string."""
+    field = path[-1]
+    if not field.is_struct:
+        return field.type == "string"
+    return any(each.type == "string" and not each.is_array for each in shape.present(shape.message.structs[field.type]))
+
+
+def _framed(api_key: int, version: int, body: bytes) -> bytes:
+    head = request_header(api_key, version, 1, "hostile")
+    return struct.pack(">i", len(head) + len(body)) + head + body
+
+
+class _Writer:
+    """Encodes one request. Outside of the filled array, values are those of `repeated`."""
+
+    def __init__(self, shape: Shape, kind: str, topic_id: bytes) -> None:
+        self._shape = shape
+        self._kind = kind
+        self._topic_id = topic_id
+        self._size = 0
+        self._count = 0
+        self._number = 0
+
+    def request(self, path: tuple[Field, ...], size: int) -> Hostile:
+        """The request whose array at `path` is filled."""
+        self._size = size
+        message = self._shape.message
+        body = self.struct(message.root, path)
+        assert message.key is not None
+        array = ".".join(field.attribute for field in path)
+        frame = _framed(message.key, self._shape.version, body)
+        return Hostile(message.key, self._shape.version, self._kind, array, self._count, frame)
+
+    def struct(self, struct_: StructSpec, path: tuple[Field, ...], kind: str = "repeated") -> bytes:
+        """A structure on the way to the filled array, or outside of it (`path` is then empty)."""
+        parts = [
+            self._on_the_way(field, path[1:]) if path and field is path[0] else self._value(field, kind)
+            for field in self._shape.present(struct_)
+        ]
+        return b"".join(parts) + (b"\0" if self._shape.flexible else b"")
+
+    def _on_the_way(self, field: Field, rest: tuple[Field, ...]) -> bytes:
+        if not rest:
+            return self._filled(field)
+        inner = self.struct(self._shape.message.structs[field.type], rest)
+        if field.is_array:
+            return self._length(field, 1) + inner
+        return (b"\x01" if self._shape.is_nullable(field) else b"") + inner
+
+    def _filled(self, field: Field) -> bytes:
+        elements = [self._element(field)]
+        left = self._size - len(elements[0])
+        if self._kind == "distinct":
+            while left > 0:
+                elements.append(self._element(field))
+                left -= len(elements[-1])
+        else:
+            elements *= max(1, self._size // len(elements[0]))
+        self._count = len(elements)
+        return self._length(field, self._count) + b"".join(elements)
+
+    def _element(self, field: Field) -> bytes:
+        self._number += 1
+        if field.is_struct:
+            return self.struct(self._shape.message.structs[field.type], (), self._kind)
+        return self._single(field, self._kind)
+
+    def _value(self, field: Field, kind: str) -> bytes:
+        """A field outside of the path: arrays are empty, or null where they may be."""
+        nullable = self._shape.is_nullable(field)
+        if field.is_array:
+            if nullable:
+                return b"\0" if self._shape.is_compact(field) else struct.pack(">i", -1)
+            return self._length(field, 0)
+        if field.is_struct:
+            return b"\xff" if nullable else self.struct(self._shape.message.structs[field.type], (), kind)
+        return self._single(field, kind)
+
+    def _single(self, field: Field, kind: str) -> bytes:
+        if field.type == "uuid":
+            return self._topic_id if kind == "repeated" else bytes(16)
+        if field.type in NUMBERS:
+            number = NUMBERS_BY_NAME.get(field.attribute, 0)
+            return struct.pack(">" + NUMBERS[field.type], number)
+        if field.type != "string":
+            null = self._shape.is_nullable(field)
+            if self._shape.is_compact(field):
+                return b"\0" if null else b"\1"
+            return struct.pack(">i", -1 if null else 0)
+        nullable = self._shape.is_nullable(field)
+        if nullable and kind in ("smallest", "repeated") and field.attribute not in ("name", "topic"):
+            return b"\0" if self._shape.is_compact(field) else struct.pack(">h", -1)
+        data = self._text(field, kind).encode()
+        return (uvarint(len(data) + 1) if self._shape.is_compact(field) else struct.pack(">h", len(data))) + data
+
+    def _text(self, field: Field, kind: str) -> str:
+        if kind == "smallest":
+            return ""
+        if kind == "distinct":
+            return f"{self._number:x}"
+        if kind == "strings":
+            return "s" * MAX_STRING
+        if field.attribute in GROUP_NAMES:
+            return GROUP
+        return STRINGS_BY_NAME.get(field.attribute, TOPIC)
+
+    def _length(self, field: Field, count: int) -> bytes:
+        return uvarint(count + 1) if self._shape.is_compact(field) else struct.pack(">i", count)

@@ -1,0 +1,63 @@
+"""A part of the hostile campaign: one broker process under the requests that used to hold it for longest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from odradek.broker_process import BrokerProcess
+from odradek.protocol import messages as m
+from odradek.protocol.framing import read_request_header
+from tests.hostile.attack import attack, prepare
+from tests.hostile.requests import SHAPES, requests
+
+pytestmark = pytest.mark.slow
+
+SIZE = 64_000
+MOST_CPU_MS = 100.0
+"""CPU time of the broker while one request of the other client waits. It is a fifth of that on a quiet machine; before
+requests were interrupted, these took up to twenty times as much."""
+MOST_BYTES = 300_000_000
+WORST = (
+    ("Produce", 9, "smallest"),
+    ("ListOffsets", 7, "repeated"),
+    ("Metadata", 12, "smallest"),
+    ("FindCoordinator", 4, "smallest"),
+    ("FindCoordinator", 4, "distinct"),
+    ("DescribeGroups", 5, "smallest"),
+    ("DescribeConfigs", 4, "repeated"),
+    ("AlterConfigs", 2, "distinct"),
+    ("DeleteGroups", 2, "distinct"),
+    ("OffsetFetch", 8, "repeated"),
+)
+KEYS = {api.name: key for key, api in m.APIS.items()}
+
+
+@pytest.fixture(scope="module")
+def attacked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    with BrokerProcess(tmp_path_factory.mktemp("hostile")) as broker:
+        prepare(broker)
+        yield broker
+
+
+@pytest.mark.parametrize(("api", "version", "shape"), WORST)
+def test_no_request_holds_the_broker(attacked: BrokerProcess, api: str, version: int, shape: str) -> None:
+    for request in requests(KEYS[api], version, SIZE, shapes=(shape,)):
+        outcome = attack(attacked, request, 60)
+        assert outcome.answer.endswith(" B"), outcome
+        assert outcome.latencies.cpu_ms < MOST_CPU_MS, outcome
+        assert outcome.peak_bytes < MOST_BYTES, outcome
+
+
+def test_the_generator_makes_requests_that_can_be_decoded() -> None:
+    shapes = set()
+    for key, api in m.APIS.items():
+        for version in (api.min, api.max):
+            for request in requests(key, version, 1000):
+                data = request.frame[4:]
+                _, end = m.request_class(key).decode_prefix(data, version, read_request_header(data).body)
+                assert end == len(data), request.name
+                assert len(data) >= 1000, request.name
+                shapes.add(request.shape)
+    assert shapes == {*SHAPES, "tags"}
