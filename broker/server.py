@@ -106,6 +106,7 @@ class Broker:
             self._watch_loop(undo, identity.config, timers, session)
         request_tasks = RequestTasks()
         undo.push_async_callback(request_tasks.close)
+        undo.callback(dispatcher.large.close)  # before the tasks of large requests
         secured = await security(identity.config, environment, timers, session, request_tasks)
         addresses = Addresses(
             identity.config,

@@ -14,9 +14,9 @@ from functools import cache
 from typing import Any, ClassVar, Final, Generic, Self, TypeVar
 
 from odradek.protocol.compile import compile_function, literal
-from odradek.protocol.decoding import Decoder, decoder
+from odradek.protocol.decoding import Decoder, MeteredDecoder, decoder, metered_decoder
 from odradek.protocol.encoded import EncodedArray, EncodedElement
-from odradek.protocol.encoding import Encoder, encoder
+from odradek.protocol.encoding import Each, Encoder, SlicedEncoder, encoder, sliced_encoder
 from odradek.protocol.errors import ProtocolError
 from odradek.protocol.grammar import NEVER, Field, StructSpec
 from odradek.protocol.grammar import MessageSpec as Definition
@@ -45,6 +45,9 @@ class Struct:
 
     errors_reporter: ClassVar[Callable[[], ErrorsReporter]]
     """Responses and their structures only: compiles the function that finds the error codes of such an object."""
+
+    sliced_errors_reporter: ClassVar[Callable[[], Callable[[Any, Callable[[int], None], Each], None]]]
+    """The same with loops that can be interrupted, for large responses."""
 
     ENCODERS: ClassVar[Codecs[Encoder]]
 
@@ -104,6 +107,10 @@ class BaseMessage(Struct):
     """The first version in the flexible encoding (KIP-482), NEVER where there is none."""
 
     DECODERS: ClassVar[Codecs[Decoder]]
+    METERED_DECODERS: ClassVar[Codecs[MeteredDecoder]]
+    """The decoders of requests that may be large."""
+    SLICED_ENCODERS: ClassVar[Codecs[SlicedEncoder]]
+    """The encoders of the responses to them."""
 
     @classmethod
     def decode(cls, buffer: Bytes, version: int, offset: int = 0) -> Self:
@@ -135,6 +142,12 @@ def build(definition: Definition, module: str) -> type[BaseMessage]:
         "MAX_VERSION": definition.versions.last,
         "FIRST_FLEXIBLE": definition.flexible.first if definition.flexible else NEVER,
         "DECODERS": Codecs(definition, lambda version: decoder(definition, version, classes), _unreadable),
+        "METERED_DECODERS": Codecs(
+            definition, lambda version: metered_decoder(definition, version, classes), _unreadable
+        ),
+        "SLICED_ENCODERS": Codecs(
+            definition, lambda version: sliced_encoder(definition, version, classes), _unwritable
+        ),
         **_written(definition, definition.root, classes),
         "__module__": module,
     }
@@ -154,10 +167,13 @@ def _written(definition: Definition, struct: StructSpec, classes: Mapping[str, t
     attributes: dict[str, Any] = {"ENCODERS": encoders}
     if definition.kind == "response":
         attributes["errors_reporter"] = staticmethod(cache(lambda: _errors_reporter(definition, struct)))
+        attributes["sliced_errors_reporter"] = staticmethod(
+            cache(lambda: _errors_reporter(definition, struct, sliced=True))
+        )
     return attributes
 
 
-def _errors_reporter(definition: Definition, root: StructSpec) -> ErrorsReporter:
+def _errors_reporter(definition: Definition, root: StructSpec, *, sliced: bool = False) -> Callable[..., None]:
     """Compiled, because it runs for every response: it reads only the fields that can contain an error code."""
 
     def lines(struct: StructSpec, value: str, indent: str) -> list[str]:
@@ -168,9 +184,8 @@ def _errors_reporter(definition: Definition, root: StructSpec) -> ErrorsReporter
                 found += [f"{indent}if {member}:", f"{indent}    report({member})"]
             elif field.is_struct:
                 inner = lines(definition.structs[field.type], "x" + value, "    ")
-                each = (
-                    f"for x{value} in {member} or ():" if field.is_array else f"if (x{value} := {member}) is not None:"
-                )
+                array = f"each({member} or ())" if sliced else f"{member} or ()"
+                each = f"for x{value} in {array}:" if field.is_array else f"if (x{value} := {member}) is not None:"
                 below = [each, *inner] if inner else []
                 if field.preencoded and inner:
                     below = [
@@ -184,8 +199,10 @@ def _errors_reporter(definition: Definition, root: StructSpec) -> ErrorsReporter
         return found
 
     body = lines(root, "message", "    ") or ["    return"]
-    source = "\n".join(["def report_errors(message, report):", *body]) + "\n"
-    return compile_function(source, "report_errors", f"<odradek errors of {root.name}>", {"EncodedArray": EncodedArray})
+    parameters = "message, report, each" if sliced else "message, report"
+    source = "\n".join([f"def report_errors({parameters}):", *body]) + "\n"
+    filename = f"<odradek {'sliced ' * sliced}errors of {root.name}>"
+    return compile_function(source, "report_errors", filename, {"EncodedArray": EncodedArray})
 
 
 def _unreadable(name: str, reason: str) -> ProtocolError:

@@ -11,6 +11,9 @@ Two leniencies are Kafka's: any negative length is null where null is a value (b
 that is not UTF-8 is read with U+FFFD for the unreadable bytes. The decoder then reads the message once more, with
 "replace" for "strict", so that other messages do not pay for it.
 
+A request that may be large is read by a second form of the decoder, which charges a `Meter` for the objects of each
+array before it makes them, and lets the meter provide the arrays and interrupt the loops over their elements.
+
 Tagged fields that the definition does not have are skipped in requests. An object of each would take thirty times the
 memory of its two bytes on the wire, before the client has even authenticated (CVE-2026-111115). In responses and
 records, which come from brokers, they are kept.
@@ -19,9 +22,9 @@ records, which come from brokers, they are kept.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
-from typing import Any
+from typing import Any, Final, Protocol
 
 from odradek.protocol.compile import FunctionSource, Namespace, Shape, Spot, literal, struct_of
 from odradek.protocol.errors import ProtocolError
@@ -41,9 +44,47 @@ Decoder = Callable[[Bytes, int], tuple[Any, int]]
 """Reads one object at a position; returns it and the position after it. Raises ProtocolError."""
 
 
+MeteredDecoder = Callable[[Bytes, int, "Meter"], tuple[Any, int]]
+"""A decoder that charges a meter. Raises ProtocolError, and what the meter raises."""
+
+NUMBER_BYTES: Final = 16
+LIST_SLOT_BYTES: Final = 8
+TEXT_BYTES: Final = 56
+LIST_BYTES: Final = 72
+OBJECT_BYTES: Final = 40
+"""What the parts of a message take in memory, about, beside the bytes of their texts."""
+TAG_BYTES: Final = 2
+"""A tagged field that is skipped takes no memory; its bytes are charged for the time."""
+
+
+class Meter(Protocol):
+    """Bounds the work of a decoder."""
+
+    def charge(self, size: int) -> None:
+        """Count bytes of memory that are taken next; raises an exception of its own beyond a limit."""
+        ...
+
+    def each(self, items: Iterable[int]) -> Iterable[int]:
+        """The items; a loop over them may be interrupted."""
+        ...
+
+    def array(self) -> list[Any]:
+        """An empty array of a message."""
+        ...
+
+    def numbers(self, format_: str, count: int, buffer: Bytes, pos: int) -> list[Any]:
+        """An array of numbers in a `struct` format. Raises struct.error."""
+        ...
+
+
 def decoder(message: MessageSpec, version: int, classes: Mapping[str, type]) -> Decoder:
     """Compile the decoder of `message` in `version`; `classes` are those of the message and its structures."""
     return _DecoderWriter(Shape(message, version), classes).compile()
+
+
+def metered_decoder(message: MessageSpec, version: int, classes: Mapping[str, type]) -> MeteredDecoder:
+    """Compile the decoder that charges a meter."""
+    return _DecoderWriter(Shape(message, version), classes, metered=True).compile()
 
 
 def misread(error: Exception, spots: Mapping[int, tuple[Spot, ...]]) -> ProtocolError:
@@ -71,8 +112,9 @@ def misread(error: Exception, spots: Mapping[int, tuple[Spot, ...]]) -> Protocol
 class _DecoderWriter:
     """Writes the source. `depth` numbers the local variables of nested structures: o0, o1, ..."""
 
-    def __init__(self, shape: Shape, classes: Mapping[str, type]) -> None:
+    def __init__(self, shape: Shape, classes: Mapping[str, type], *, metered: bool = False) -> None:
         self._shape = shape
+        self._metered = metered
         self._source = FunctionSource()
         self._run: list[tuple[str, str, Spot]] = []  # fixed-size reads, collected for one call
         self._views = shape.holds_records()
@@ -91,10 +133,13 @@ class _DecoderWriter:
             "ERRORS": (MalformedError, struct.error, IndexError),
         }
 
-    def compile(self) -> Decoder:
+    def compile(self) -> Callable[..., tuple[Any, int]]:
         message, source = self._shape.message, self._source
-        source.line('def decode(buffer, pos, errors="strict"):')
+        meter = "meter, " if self._metered else ""
+        source.line(f'def decode(buffer, pos, {meter}errors="strict"):')
         source.indent()
+        if self._metered:
+            source.line("charge, each, array = meter.charge, meter.each, meter.array")
         if self._views:  # records stay views into the caller's buffer
             source.line("if type(buffer) is not memoryview:")
             source.line("    buffer = memoryview(buffer)")
@@ -112,8 +157,8 @@ class _DecoderWriter:
         source.line("except ERRORS as error:")
         source.line("    raise misread(error, SPOTS) from None")
         source.line("except UnicodeDecodeError:")
-        source.line('    return decode(buffer, start, "replace")')
-        filename = f"<odradek decoder of {message.name} v{self._shape.version}>"
+        source.line(f'    return decode(buffer, start, {meter}"replace")')
+        filename = f"<odradek {'metered ' * self._metered}decoder of {message.name} v{self._shape.version}>"
         return source.compile("decode", filename, self._namespace)
 
     # -- structures
@@ -140,7 +185,9 @@ class _DecoderWriter:
         self._long_varint(f"tags{d}", spot)
         source.line(f"if tags{d} * 2 > size - pos:")
         source.line(f"    raise bad_count(tags{d}, 2, size - pos)", spot)
-        source.line(f"for _ in range(tags{d}):")
+        if self._metered:
+            source.line(f"charge(tags{d} * {TAG_BYTES})")
+        source.line(f"for _ in {self._range(f'tags{d}')}:")
         source.indent()
         source.line(f"tag{d}, pos = read_uvarint(buffer, pos)", spot)
         source.line("n, pos = read_uvarint(buffer, pos)", spot)
@@ -251,7 +298,12 @@ class _DecoderWriter:
         times = f"n * {smallest}" if smallest > 1 else "n"
         source.line(f"if not 0 <= {times} <= size - pos:")
         source.line(f"    raise bad_count(n, {smallest}, size - pos)", spot)
-        if field.type in NUMBERS and field.type != "uuid":
+        if self._metered:
+            source.line(f"charge(n * {self._element_bytes(field)})")
+        if field.type in NUMBERS and field.type != "uuid" and self._metered:
+            source.line(f'{target} = meter.numbers("{NUMBERS[field.type]}", n, buffer, pos)', spot)
+            source.line(f"pos += {times}")
+        elif field.type in NUMBERS and field.type != "uuid":
             source.line(f'{target} = list(unpack_from(f">{{n}}{NUMBERS[field.type]}", buffer, pos))', spot)
             source.line(f"pos += {times}")
         else:
@@ -261,8 +313,8 @@ class _DecoderWriter:
 
     def _elements(self, field: Field, target: str, depth: int, path: str) -> None:
         source = self._source
-        source.line(f"a{depth} = {target} = []")
-        source.line(f"for i{depth} in range(n):")
+        source.line(f"a{depth} = {target} = {'array()' if self._metered else '[]'}")
+        source.line(f"for i{depth} in {self._range('n')}:")
         source.indent()
         path = f"{path}[{{i{depth}}}]"
         if field.is_struct:
@@ -276,6 +328,26 @@ class _DecoderWriter:
         else:
             self._sized(field, f"a{depth}", path, add=True)
         source.dedent()
+
+    def _range(self, count: str) -> str:
+        return f"each(range({count}))" if self._metered else f"range({count})"
+
+    def _element_bytes(self, field: Field) -> int:
+        """The memory that an element of an array takes, about."""
+        return LIST_SLOT_BYTES + (self._struct_bytes(field.type) if field.is_struct else _value_bytes(field))
+
+    def _struct_bytes(self, name: str) -> int:
+        """The memory of a structure; of its arrays only the empty list, because their elements are charged later."""
+        fields = self._shape.message.structs[name].fields
+        size = OBJECT_BYTES + 8 * len(fields)
+        for field in fields:
+            if field.is_array:
+                size += LIST_BYTES
+            elif not self._shape.has(field) or self._shape.is_tagged(field):
+                continue
+            else:
+                size += self._struct_bytes(field.type) if field.is_struct else _value_bytes(field)
+        return size
 
     # -- runs of fixed-size reads
 
@@ -320,3 +392,7 @@ class _DecoderWriter:
             self._namespace[name] = packed.unpack_from
             self._source.line(f"{targets}{',' if len(run) == 1 else ''} = {name}(buffer, pos)", *spots)
         self._source.line(f"pos += {struct_of(formats).size}")
+
+
+def _value_bytes(field: Field) -> int:
+    return NUMBER_BYTES if field.type in NUMBERS and field.type != "uuid" else TEXT_BYTES

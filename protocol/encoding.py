@@ -14,7 +14,7 @@ only joined then. A structure alone is encoded as in its message.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping, Sized
+from collections.abc import Callable, Iterable, Mapping, Sized
 from typing import Any
 
 from odradek.protocol.compile import FunctionSource, Namespace, Shape, Spot, literal, struct_of
@@ -26,12 +26,24 @@ Encoder = Callable[[Any, bytearray], list[Sized]]
 """Appends an object to a buffer and returns the parts of the whole, that buffer first. Raises ValueError."""
 
 
+Each = Callable[[Iterable[Any]], Iterable[Any]]
+"""Returns the items of an array; the loop over them may be interrupted."""
+
+SlicedEncoder = Callable[[Any, bytearray, Each], list[Sized]]
+"""An encoder whose loops over arrays can be interrupted."""
+
+
 def encoder(message: MessageSpec, struct_: StructSpec, version: int, classes: Mapping[str, type]) -> Encoder:
     """Compile the encoder of `struct_`, the root of `message` or a structure inside it, in `version`.
 
     `classes` are those of the message and its structures.
     """
     return _EncoderWriter(Shape(message, version), classes).compile(struct_)
+
+
+def sliced_encoder(message: MessageSpec, version: int, classes: Mapping[str, type]) -> SlicedEncoder:
+    """Compile the encoder of `message` whose loops can be interrupted, for large responses."""
+    return _EncoderWriter(Shape(message, version), classes, sliced=True).compile(message.root)
 
 
 def miswritten(error: Exception, spots: Mapping[int, tuple[Spot, ...]]) -> ValueError:
@@ -57,8 +69,9 @@ def miswritten(error: Exception, spots: Mapping[int, tuple[Spot, ...]]) -> Value
 class _EncoderWriter:
     """Writes the source. `depth` numbers the local variables of nested structures: o0, o1, ..."""
 
-    def __init__(self, shape: Shape, classes: Mapping[str, type]) -> None:
+    def __init__(self, shape: Shape, classes: Mapping[str, type], *, sliced: bool = False) -> None:
         self._shape = shape
+        self._sliced = sliced
         self._source = FunctionSource()
         self._run: list[tuple[str, str, Spot]] = []  # fixed-size values, collected for one call
         self._namespace: Namespace = {
@@ -72,10 +85,10 @@ class _EncoderWriter:
             "ERRORS": (struct.error, AttributeError, TypeError, UnicodeEncodeError),
         }
 
-    def compile(self, struct_: StructSpec) -> Encoder:
+    def compile(self, struct_: StructSpec) -> Callable[..., list[Sized]]:
         message, source = self._shape.message, self._source
         name = message.name if struct_ is message.root else f"{message.name}.{struct_.name}"
-        source.line("def encode(o0, out):")
+        source.line("def encode(o0, out, each):" if self._sliced else "def encode(o0, out):")
         source.indent()
         source.line("parts = []")
         source.line("try:")
@@ -87,7 +100,7 @@ class _EncoderWriter:
         source.line("    raise miswritten(error, SPOTS) from error")
         source.line("parts.append(out)")
         source.line("return parts")
-        filename = f"<odradek encoder of {name} v{self._shape.version}>"
+        filename = f"<odradek {'sliced ' * self._sliced}encoder of {name} v{self._shape.version}>"
         return source.compile("encode", filename, self._namespace)
 
     # -- structures
@@ -255,7 +268,7 @@ class _EncoderWriter:
             source.line(f'out += b"".join(a{d})', spot)
             source.line(f"a{d} = ()")
             source.dedent()
-        source.line(f"for o{d} in a{d}:", spot)
+        source.line(f"for o{d} in each(a{d}):" if self._sliced else f"for o{d} in a{d}:", spot)
         source.indent()
         if field.is_struct:
             self._struct(self._shape.message.structs[field.type], d, path + "[]")

@@ -102,6 +102,7 @@ class Connection(asyncio.BufferedProtocol):
         "_loop",
         "_memory",
         "_most",
+        "_muted",
         "_on_frame",
         "_out",
         "_paused",
@@ -140,6 +141,7 @@ class Connection(asyncio.BufferedProtocol):
         self._corked = False
         self._writing = False
         self._paused = False
+        self._muted = False
         self._waits_for_memory = False
         self._end = ConnectionEnd(listener.connection_quotas.hang_ups)
         self._is_left = False  # the peer has closed: its last bytes are read without further pauses
@@ -339,12 +341,24 @@ class Connection(asyncio.BufferedProtocol):
         if len(self.owed) >= listener.limits.owed_answers or waiting_bytes > listener.share_bytes:
             self._pause()
 
+    def set_muted(self, *, muted: bool) -> Callable[[int], None]:
+        """While muted, pass on no request: one is being handled in turns with the loop.
+
+        Returns the function that counts bytes as held in memory for all connections, or releases them.
+        """
+        self._muted = muted
+        if muted:
+            self._pause()
+        elif self._paused:
+            self._resume_if_caught_up()
+        return self._listener.hold
+
     def _resume_if_caught_up(self) -> None:
         if self._is_left:
             self.resume()
             return
         listener = self._listener
-        if self._heavy or self._waits_for_memory or len(self.owed) > listener.limits.owed_answers // 2:
+        if self._heavy or self._muted or self._waits_for_memory or len(self.owed) > listener.limits.owed_answers // 2:
             return
         if self._queued + self._in_flight.kept_bytes <= listener.share_bytes // 2:
             self.resume()
@@ -428,8 +442,10 @@ class Connection(asyncio.BufferedProtocol):
     def _flush(self) -> None:
         sock = self.socket
         try:
-            if sock is None:
-                self._flush_transport()
+            if sock is None:  # TLS; a range of a file is read in chunks, as fast as the peer takes them
+                transport = cast("asyncio.Transport", self._transport)
+                while self._out.parts and not self._writing:
+                    transport.write(self._out.next_chunk())
             elif not self._out.flush(sock):
                 if not self._writing:
                     self._watch.start(sock, self._writable)
@@ -443,12 +459,6 @@ class Connection(asyncio.BufferedProtocol):
             if error.errno not in PEER_IS_GONE:
                 self._listener.report("write failed", f"writing to {self.peer} failed: {error}")
             self.close()
-
-    def _flush_transport(self) -> None:
-        """Send through the transport (TLS). A range of a file is read in chunks, as fast as the peer takes them."""
-        transport = cast("asyncio.Transport", self._transport)
-        while self._out.parts and not self._writing:
-            transport.write(self._out.next_chunk())
 
     def pause_writing(self) -> None:
         self._writing = True

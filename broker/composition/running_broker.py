@@ -104,6 +104,7 @@ class RunningBroker:
             alone=context.environment.open_session is None and not context.config["zookeeper.connect"],
         )
         dispatcher.serve(handlers(services, dispatcher))
+        self.large_requests = dispatcher.large
         self.sources = _snapshot_sources(services, replication, context, api_metrics)
         """The sources of the metrics page."""
         self._members = _session_members(context, services, changes)

@@ -19,8 +19,10 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final, Protocol
 
 from odradek.broker.metrics.broker_metrics import ApiMetrics
+from odradek.broker.network.large_requests import SMALL_FRAME_BYTES, AtOnce, LargeRequestError, LargeRequests
 from odradek.broker.security.session import ANONYMOUS_SESSION, OWN_SESSION, Session
 from odradek.protocol import messages as m
+from odradek.protocol.encoding import Each
 from odradek.protocol.errors import ErrorCode, ProtocolError
 from odradek.protocol.framing import read_request_header
 from odradek.protocol.in_flight import Exchange
@@ -58,12 +60,12 @@ class Call(Exchange):
     """One request in flight: its client, its version, and the method that answers it."""
 
     __slots__ = (
-        "_route",
         "client_id",
         "correlation_id",
         "from_follower",
         "local_ns",
         "no_reply",
+        "route",
         "started_ns",
         "version",
     )
@@ -77,7 +79,7 @@ class Call(Exchange):
         self.from_follower = False
         self.started_ns = started_ns
         self.local_ns = 0
-        self._route = route
+        self.route = route
         self.correlation_id = correlation_id
         self.client_id = client_id
         self.version = route.version
@@ -86,7 +88,7 @@ class Call(Exchange):
     @property
     def api_key(self) -> int:
         """The API key of the request."""
-        return self._route.api_key
+        return self.route.api_key
 
     @property
     def client_host(self) -> str:
@@ -106,7 +108,7 @@ class Call(Exchange):
     @property
     def api_name(self) -> str:
         """The name of the API, as Kafka's ApiKeys has it in its messages: `Produce`."""
-        return self._route.name
+        return self.route.name
 
     @property
     def listener(self) -> str:
@@ -124,13 +126,35 @@ class Call(Exchange):
         if connection.closed:
             return
         try:
-            parts = self._route.encode(self.correlation_id, response)
+            parts = self.route.encode(self.correlation_id, response)
         except Exception:
-            log.exception("cannot encode response api=%s version=%d", self._route.name, self._route.version)
+            log.exception("cannot encode response api=%s version=%d", self.route.name, self.route.version)
             connection.close()
             return
         connection.answer(self, parts)
-        self._route.count(self, response, self._route.now_ns() - self.started_ns)
+        self.route.count(self, response, self.route.now_ns() - self.started_ns)
+
+
+class LargeCall(Call):
+    """A large request, whose response is encoded in turns with the loop."""
+
+    __slots__ = ("_large",)
+
+    def __init__(
+        self,
+        connection: Connection,
+        route: Route,
+        correlation_id: int,
+        client_id: str | None,
+        started_ns: int,
+        large: LargeRequests,
+    ) -> None:
+        super().__init__(connection, route, correlation_id, client_id, started_ns)
+        self._large = large
+
+    def reply(self, response: Any) -> None:
+        """Answer a request whose handler returned None."""
+        self._large.reply(self, response)
 
 
 class LocalCall:
@@ -179,12 +203,15 @@ class Route:
 
     __slots__ = (
         "_encode",
+        "_encode_sliced",
         "_head",
         "_metrics",
         "_of_followers",
         "_report_errors",
+        "_report_errors_sliced",
         "api_key",
         "decode",
+        "decode_metered",
         "flexible",
         "handle",
         "name",
@@ -201,13 +228,16 @@ class Route:
         if (handler.KEY, version) == CONTROLLED_SHUTDOWN_0:
             decode = self.decode
             self.decode = lambda frame, body: decode(frame, NO_CLIENT_ID)
+        self.decode_metered = request.METERED_DECODERS[version]
         self.handle = handler.handle
         self.flexible = version >= request.FIRST_FLEXIBLE
         self.now_ns = metrics.now_ns
         self._metrics = metrics.of(FETCH_OF_CONSUMERS if handler.KEY == FETCH_KEY else self.name)
         self._of_followers = metrics.of(FETCH_OF_FOLLOWERS) if handler.KEY == FETCH_KEY else self._metrics
         self._report_errors = response.errors_reporter()
+        self._report_errors_sliced = response.sliced_errors_reporter
         self._encode = response.ENCODERS[version]
+        self._encode_sliced = response.SLICED_ENCODERS
         # The response to ApiVersions has the oldest header, because clients read it before they have the versions
         # (KIP-511).
         tags = version >= response.FIRST_FLEXIBLE and handler.KEY != API_VERSIONS_KEY
@@ -216,7 +246,14 @@ class Route:
     def encode(self, correlation_id: int, response: Any) -> list[Part]:
         """The encoded response: its size, its header and its body. Raises ValueError."""
         head = bytearray(self._head)
-        parts: list[Part] = self._encode(response, head)
+        return self._framed(head, correlation_id, self._encode(response, head))
+
+    def encode_sliced(self, correlation_id: int, response: Any, each: Each) -> list[Part]:
+        """The same for a large response, with interruptions. Raises ValueError."""
+        head = bytearray(self._head)
+        return self._framed(head, correlation_id, self._encode_sliced[self.version](response, head, each))
+
+    def _framed(self, head: bytearray, correlation_id: int, parts: list[Part]) -> list[Part]:
         size = len(head)
         if len(parts) > 1:
             size = sum(map(len, parts))
@@ -230,6 +267,12 @@ class Route:
         if response is not None:
             self._report_errors(response, metrics.failed)
 
+    def count_sliced(self, call: Call, response: Any, total_ns: int, each: Each) -> None:
+        """The same for a large response, with interruptions."""
+        metrics = self._of_followers if call.from_follower else self._metrics
+        metrics.answered(self.version, total_ns, call.local_ns or total_ns)
+        self._report_errors_sliced()(response, metrics.failed, each)
+
 
 class Dispatcher:
     """Receives request frames and sends responses."""
@@ -240,6 +283,8 @@ class Dispatcher:
         self._now_ns = metrics.now_ns
         self._handlers: dict[int, Handler] = {}
         self._routes: dict[int, Route] = {}
+        self.large = LargeRequests(metrics.now_ns)
+        """The requests that are handled in turns with the loop."""
         self.serve(handlers)
 
     def serve(self, handlers: Iterable[Handler]) -> None:
@@ -292,7 +337,16 @@ class Dispatcher:
             else:  # no client id, or tagged fields: rare
                 header = read_request_header(frame)
                 client_id, body = header.client_id, header.body
-            request, _ = route.decode(frame, body)
+            if len(frame) <= SMALL_FRAME_BYTES:
+                request, _ = route.decode(frame, body)
+            else:
+                request, _ = route.decode_metered(frame, body, AtOnce())
+        except LargeRequestError:
+            assert route is not None
+            self.large.take(
+                LargeCall(connection, route, correlation_id, client_id, started_ns, self.large), frame, body
+            )
+            return
         except (ProtocolError, struct.error, IndexError) as error:
             what = "a request" if route is None else f"a request {route.name} v{route.version}"
             connection.refuse("invalid request", f"{what} of {len(frame)} bytes cannot be decoded: {error}")

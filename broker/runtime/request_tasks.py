@@ -1,7 +1,8 @@
 """Request tasks: the asyncio tasks of requests that are not answered synchronously.
 
 Most requests need no task. A request that waits for the metadata store has one. If the task fails, the broker logs the
-failure and calls the task's `abandon` callback, because the request will have no response.
+failure and calls the task's `abandon` callback, because the request will have no response. The task of a large request,
+whose handler runs in a turn, runs in turns as well.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine
 from typing import Any
+
+from odradek.broker.runtime.turns import in_turns
 
 log = logging.getLogger(__name__)
 
@@ -22,7 +25,7 @@ class RequestTasks:
 
     def run(self, work: Coroutine[Any, Any, None], abandon: Callable[[], None] = lambda: None) -> None:
         """Run this coroutine in a task; `abandon` is called if it fails, because then the request has no response."""
-        task = asyncio.get_running_loop().create_task(self._guard(work, abandon))
+        task = asyncio.get_running_loop().create_task(self._guard(in_turns(work), abandon))
         self._tasks[task] = None
         task.add_done_callback(lambda done: self._tasks.pop(done, None))
 

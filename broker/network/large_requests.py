@@ -1,0 +1,200 @@
+"""Large requests: bounds the time and the memory that one request takes (Kafka: KafkaRequestHandler, RequestChannel).
+
+A request whose decoded form takes more than AT_ONCE_BYTES is decoded, handled and encoded in turns with the event loop
+(`runtime.turns`). Until then its connection is muted, as Kafka mutes a connection for every request: the requests
+behind it wait. A request whose decoded form would take more than DECODED_BYTES is rejected: the connection is closed,
+because the client has sent what no response could answer in bounded memory. The decoded size counts against
+`queued.max.request.bytes` until the request is handled.
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from odradek.broker.runtime.turns import SlicedList, Turns, each, in_turn
+from odradek.protocol.errors import ProtocolError
+from odradek.protocol.net import LARGE_REQUEST_BYTES
+from odradek.protocol.primitives import Bytes
+
+if TYPE_CHECKING:
+    from odradek.broker.network.dispatcher import Call
+
+T = TypeVar("T")
+log = logging.getLogger(__name__)
+
+SMALL_FRAME_BYTES: Final = 1024
+"""Smaller requests cannot contain enough items to hold the loop for long."""
+AT_ONCE_BYTES: Final = 64 * 1024
+"""The decoded size of a request that is handled at once: about 400 items."""
+DECODED_BYTES: Final = 64 * 1024 * 1024
+"""The decoded size of the largest request: about 400,000 items."""
+NUMBERS_AT_ONCE: Final = 16 * 1024
+
+
+class LargeRequestError(Exception):
+    """The decoded request takes more memory than its limit."""
+
+
+class AtOnce:
+    """The meter of a request that may be small enough to be handled at once."""
+
+    __slots__ = ("_left",)
+
+    def __init__(self) -> None:
+        self._left = AT_ONCE_BYTES
+
+    def charge(self, size: int) -> None:
+        """Raises LargeRequestError beyond the limit."""
+        self._left -= size
+        if self._left < 0:
+            raise LargeRequestError
+
+    def each(self, items: Iterable[T]) -> Iterable[T]:
+        """The items."""
+        return items
+
+    def array(self) -> list[Any]:
+        """A list."""
+        return []
+
+    def numbers(self, format_: str, count: int, buffer: Bytes, pos: int) -> list[Any]:
+        """The numbers. Raises struct.error."""
+        return list(struct.unpack_from(f">{count}{format_}", buffer, pos))
+
+
+class Metered:
+    """The meter of a request that is decoded in a turn."""
+
+    __slots__ = ("_held", "_hold", "_left")
+
+    def __init__(self, hold: Callable[[int], None]) -> None:
+        """`hold` counts bytes that are held in memory for all connections."""
+        self._left = DECODED_BYTES
+        self._held = 0
+        self._hold = hold
+
+    def hold(self, size: int) -> None:
+        """Count bytes until `release`."""
+        self._held += size
+        self._hold(size)
+
+    def release(self) -> None:
+        """Release the held bytes."""
+        held, self._held = self._held, 0
+        self._hold(-held)
+
+    def charge(self, size: int) -> None:
+        """Raises LargeRequestError beyond the limit."""
+        self._left -= size
+        if self._left < 0:
+            raise LargeRequestError
+        self.hold(size)
+
+    def each(self, items: Iterable[T]) -> Iterable[T]:
+        """The items, with interruptions."""
+        return each(items)
+
+    def array(self) -> list[Any]:
+        """A list whose iteration can be interrupted."""
+        return SlicedList()
+
+    def numbers(self, format_: str, count: int, buffer: Bytes, pos: int) -> list[Any]:
+        """The numbers, read in parts. Raises struct.error."""
+        numbers, width = SlicedList(), struct.calcsize(">" + format_)
+        for first in each(range(0, count, NUMBERS_AT_ONCE)):
+            part = min(NUMBERS_AT_ONCE, count - first)
+            numbers.extend(struct.unpack_from(f">{part}{format_}", buffer, pos + first * width))
+        return numbers
+
+
+class LargeRequests:
+    """The large requests of one broker."""
+
+    def __init__(self, now_ns: Callable[[], int]) -> None:
+        """`now_ns` is a clock that never runs backwards."""
+        self._turns = Turns(now_ns)
+        self.sliced = 0
+        """Requests that were handled in turns."""
+        self.rejected = 0
+        """Requests whose decoded form was too large."""
+
+    @property
+    def interruptions(self) -> int:
+        """How often a request was interrupted."""
+        return self._turns.interruptions
+
+    def close(self) -> None:
+        """Drop the requests that are not handled yet."""
+        self._turns.close()
+
+    def take(self, call: Call, frame: memoryview, body: int) -> None:
+        """Handle a request in turns; `frame` is valid only during this call, and its body begins at byte `body`."""
+        self.sliced += 1
+        connection = call.connection
+        own: Bytes = frame
+        copied = len(frame) <= LARGE_REQUEST_BYTES  # a larger one is in a buffer of its own
+        if copied:
+            own = bytes(frame)
+        hold = connection.set_muted(muted=True)
+        connection.expect(call)
+        meter = Metered(hold)
+        meter.hold(len(own) if copied else 0)
+        self._turns.run(lambda: self._handle(call, own, body, meter))
+
+    def reply(self, call: Call, response: Any) -> None:
+        """Encode and send the response of a large request; on the loop, this begins a turn of its own."""
+        if in_turn():
+            self._encode(call, response)
+        else:
+            self._turns.run(lambda: self._encode(call, response))
+
+    def _handle(self, call: Call, frame: Bytes, body: int, meter: Metered) -> None:
+        connection = call.connection
+        try:
+            if not connection.closed:
+                self._answer(call, frame, body, meter)
+        finally:
+            meter.release()
+            connection.set_muted(muted=False)
+
+    def _answer(self, call: Call, frame: Bytes, body: int, meter: Metered) -> None:
+        connection, route = call.connection, call.route
+        try:
+            request, _ = route.decode_metered(frame, body, meter)
+        except (ProtocolError, struct.error, IndexError) as error:
+            text = f"a request {route.name} v{route.version} of {len(frame)} bytes cannot be decoded: {error}"
+            connection.refuse("invalid request", text)
+            return
+        except LargeRequestError:
+            self.rejected += 1
+            text = f"a request {route.name} v{route.version} of {len(frame)} bytes takes over {DECODED_BYTES} in memory"
+            connection.refuse("large request", text)
+            return
+        try:
+            response = route.handle(call, request)
+            if response is not None:
+                self._encode(call, response)
+            elif call.no_reply:
+                connection.answer(call, ())
+                route.count(call, None, route.now_ns() - call.started_ns)
+            else:
+                call.local_ns = route.now_ns() - call.started_ns
+        except Exception:
+            log.exception("request failed api=%s version=%d client_id=%r", route.name, route.version, call.client_id)
+            connection.close()
+
+    def _encode(self, call: Call, response: Any) -> None:
+        connection, route = call.connection, call.route
+        if connection.closed:
+            return
+        try:
+            parts = route.encode_sliced(call.correlation_id, response, each)
+        except Exception:
+            log.exception("cannot encode response api=%s version=%d", route.name, route.version)
+            connection.close()
+            return
+        connection.answer(call, parts)
+        route.count_sliced(call, response, route.now_ns() - call.started_ns, each)

@@ -1,0 +1,246 @@
+"""Turns: threads that take turns with the event loop, for requests with many items (Kafka: KafkaRequestHandlerPool).
+
+A thread of this module never runs at the same time as the loop. The loop resumes the thread and waits for it; at the
+end of its time slice the thread pauses and waits for the loop, which then serves other connections. So code that runs
+in a turn needs no locks and no other form than on the loop: it is interrupted only between the items of a loop over
+`each(items)`, never inside the handling of one item. On the loop `each` returns its argument.
+
+The steps of a coroutine can run in turns, too (`in_turns`): what it awaits is awaited by its task as usual.
+
+In one iteration of the loop one thread has its turn, so the loop is held for one slice and one item at most, for any
+number of requests. At most THREADS works have begun; the others wait in order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Iterator
+from functools import partial
+from typing import Any, Final, TypeVar
+
+T = TypeVar("T")
+Work = Callable[[], None]
+
+SLICE_NS: Final = 5_000_000
+"""How long a thread holds the loop in one turn."""
+THREADS: Final = 4
+
+_local: Final = threading.local()
+
+
+class TurnCancelled(BaseException):
+    """Ends a work that was interrupted when the broker stopped."""
+
+
+def each(items: Iterable[T]) -> Iterable[T]:
+    """The items. In a turn, the loop over them may be interrupted before each item."""
+    return items if getattr(_local, "handler", None) is None else _interrupted(items)
+
+
+def in_turn() -> bool:
+    """Whether the caller runs in a turn, and not on the loop."""
+    return getattr(_local, "handler", None) is not None
+
+
+def in_turns(work: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
+    """The coroutine; if the caller runs in a turn, with its steps in turns."""
+    handler: _HandlerThread | None = getattr(_local, "handler", None)
+    return work if handler is None else _awaited(_Steps(work, handler.run_later))
+
+
+class SlicedList(list[Any]):
+    """A list whose iteration is that of `each`: the arrays of a large request."""
+
+    __slots__ = ()
+
+    def __iter__(self) -> Iterator[Any]:
+        items = super().__iter__()
+        return items if getattr(_local, "handler", None) is None else _interrupted(items)
+
+
+def _interrupted(items: Iterable[T]) -> Iterator[T]:
+    """The items. A coroutine may have the next one in another turn, or on the loop."""
+    for item in items:
+        handler: _HandlerThread | None = getattr(_local, "handler", None)
+        if handler is not None:
+            handler.pause_if_due()
+        yield item
+
+
+class Turns:
+    """The threads of one broker; used on the loop."""
+
+    def __init__(self, now_ns: Callable[[], int]) -> None:
+        """`now_ns` is a clock that never runs backwards."""
+        self._now_ns = now_ns
+        self._waiting: deque[Work] = deque()
+        self._busy: deque[_HandlerThread] = deque()
+        self._idle: list[_HandlerThread] = []
+        self._is_scheduled = False
+        self._is_closed = False
+        self.interruptions = 0
+        """How often a work was interrupted."""
+
+    def run(self, work: Work) -> None:
+        """Run `work` in turns, beginning with a later iteration of the loop. It has to catch its exceptions.
+
+        After `close`, it runs at once, on the loop.
+        """
+        if self._is_closed:
+            work()
+            return
+        self._waiting.append(work)
+        self._schedule()
+
+    def close(self) -> None:
+        """End the works that are interrupted, drop those that have not begun, and end the threads."""
+        self._is_closed = True
+        self._waiting.clear()
+        for handler in (*self._busy, *self._idle):
+            handler.end()
+        self._busy.clear()
+        self._idle.clear()
+
+    def _schedule(self) -> None:
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            asyncio.get_running_loop().call_soon(self._take)
+
+    def _take(self) -> None:
+        """Give one thread its turn."""
+        self._is_scheduled = False
+        while self._waiting and len(self._busy) < THREADS:
+            handler = self._idle.pop() if self._idle else _HandlerThread(self._now_ns, self.run)
+            handler.begin(self._waiting.popleft())
+            self._busy.append(handler)
+        if not self._busy:
+            return
+        handler = self._busy.popleft()
+        if handler.resume():
+            self._idle.append(handler)
+        else:
+            self._busy.append(handler)
+            self.interruptions += 1
+        if self._busy or self._waiting:
+            self._schedule()
+
+
+class _HandlerThread:
+    """A thread and the work that it runs."""
+
+    def __init__(self, now_ns: Callable[[], int], run_later: Callable[[Work], None]) -> None:
+        self.run_later = run_later
+        self._loop = asyncio.get_running_loop()
+        self._now_ns = now_ns
+        self._ends_ns = 0
+        self._work: Work | None = None
+        self._is_ending = False
+        self._own, self._of_loop = threading.Lock(), threading.Lock()
+        self._own.acquire()
+        self._of_loop.acquire()
+        self._thread = threading.Thread(target=self._run, name="request handler", daemon=True)
+        self._thread.start()
+
+    def begin(self, work: Work) -> None:
+        """Take the next work, which `resume` begins."""
+        self._work = work
+
+    def resume(self) -> bool:
+        """Let the thread run until its slice ends or its work is done; returns whether the work is done."""
+        self._ends_ns = self._now_ns() + SLICE_NS
+        self._own.release()
+        self._of_loop.acquire()
+        return self._work is None
+
+    def end(self) -> None:
+        """Raise TurnCancelled in an interrupted work, and end the thread."""
+        self._is_ending = True
+        self._own.release()
+        self._of_loop.acquire()
+        self._thread.join()
+
+    def pause_if_due(self) -> None:
+        """Pass the turn to the loop if the slice has ended; returns in the next turn."""
+        if self._now_ns() < self._ends_ns:
+            return
+        if self._is_ending:
+            raise TurnCancelled
+        self._of_loop.release()
+        self._own.acquire()
+        if self._is_ending:
+            raise TurnCancelled
+
+    def _passes_turn(self) -> bool:
+        """Pass the turn to the loop after a work, unless the thread ends."""
+        if self._is_ending:
+            return False
+        self._of_loop.release()
+        return True
+
+    def _run(self) -> None:
+        _local.handler = self
+        asyncio._set_running_loop(self._loop)  # a handler may start tasks and timers, which the loop runs
+        try:
+            while True:
+                self._own.acquire()
+                if self._is_ending:
+                    return
+                assert self._work is not None
+                with contextlib.suppress(TurnCancelled):
+                    self._work()
+                self._work = None
+                if not self._passes_turn():
+                    return
+        finally:
+            asyncio._set_running_loop(None)
+            self._of_loop.release()
+
+
+async def _awaited(work: Awaitable[T]) -> T:
+    return await work
+
+
+class _Steps(Awaitable[T]):
+    """A coroutine whose steps run in turns."""
+
+    def __init__(self, work: Coroutine[Any, Any, T], run: Callable[[Work], None]) -> None:
+        self._work = work
+        self._run = run
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        work = self._work
+        step: Callable[[], Any] = partial(work.send, None)
+        try:
+            while True:
+                done: asyncio.Future[tuple[bool, Any]] = asyncio.get_running_loop().create_future()
+                self._run(partial(_take_step, step, done))
+                is_end, outcome = yield from done
+                if is_end:
+                    result: T = outcome
+                    return result
+                try:
+                    step = partial(work.send, (yield outcome))
+                except BaseException as error:
+                    step = partial(work.throw, error)
+        finally:
+            work.close()
+
+
+def _take_step(step: Callable[[], Any], done: asyncio.Future[tuple[bool, Any]]) -> None:
+    """Set the outcome of one step of a coroutine: whether it has returned, and its result or what it awaits."""
+    if done.cancelled():
+        return
+    try:
+        outcome = False, step()
+    except StopIteration as end:
+        outcome = True, end.value
+    except TurnCancelled:
+        raise
+    except BaseException as error:
+        done.set_exception(error)
+        return
+    if not done.cancelled():
+        done.set_result(outcome)

@@ -1,0 +1,125 @@
+"""Large requests: handled in turns with the loop, in order, in bounded memory."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from odradek.broker.network import large_requests
+from odradek.broker.server import Broker
+from odradek.protocol import messages as m
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.framing import frame, request_header
+from tests.broker.wire import Client, batch, produce_request
+from tests.hostile.requests import requests
+from tests.support.eventually import eventually_async
+
+TOPIC = "there"
+
+
+def large(broker: Broker) -> large_requests.LargeRequests:
+    return broker.running.large_requests
+
+
+def list_offsets(count: int) -> m.ListOffsetsRequest:
+    wanted = [m.ListOffsetsRequest.ListOffsetsPartition(partition_index=n, timestamp=-1) for n in range(count)]
+    return m.ListOffsetsRequest(
+        replica_id=-1, topics=[m.ListOffsetsRequest.ListOffsetsTopic(name=TOPIC, partitions=wanted)]
+    )
+
+
+async def test_a_large_request_has_the_response_of_a_small_one(broker: Broker, client: Client) -> None:
+    await client.create_topic(TOPIC)
+    answer = await client.ask(list_offsets(5000), 7)
+    assert large(broker).sliced == 1
+    found = answer.topics[0].partitions
+    assert [each.partition_index for each in found] == list(range(5000))
+    assert [each.error_code for each in found[:2]] == [ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    assert (await client.ask(list_offsets(1), 7)).topics[0].partitions == found[:1]
+    assert large(broker).sliced == 1
+
+
+async def test_a_long_request_is_interrupted_and_others_are_answered_meanwhile(broker: Broker, client: Client) -> None:
+    await client.create_topic(TOPIC)
+    other = await Client.connect(broker.port)
+    await client.send(list_offsets(20_000), 7)
+    while not large(broker).interruptions:
+        await other.ask(m.ApiVersionsRequest(client_software_name="x", client_software_version="1"), 3)
+    before = large(broker).interruptions
+    await other.ask(m.ApiVersionsRequest(client_software_name="x", client_software_version="1"), 3)
+    assert len((await client.receive()).topics[0].partitions) == 20_000
+    assert large(broker).interruptions > before, "the other client was answered only after the large request"
+    other.close()
+
+
+async def test_requests_behind_a_large_one_are_handled_after_it(broker: Broker, client: Client) -> None:
+    await client.create_topic(TOPIC)
+    empty = m.ProduceRequest.PartitionProduceData(index=7, records=None)
+    written = m.ProduceRequest.PartitionProduceData(index=0, records=batch(b"first"))
+    topic = m.ProduceRequest.TopicProduceData(name=TOPIC, partition_data=[empty] * 20_000 + [written])
+    await client.send(m.ProduceRequest(acks=-1, timeout_ms=1000, topic_data=[topic]), 9)
+    for number in range(3):
+        await client.send(produce_request(TOPIC, batch(b"%d" % number)), 9)
+    assert (await client.receive()).responses[0].partition_responses[-1].base_offset == 0
+    for number in range(3):
+        assert (await client.receive()).responses[0].partition_responses[0].base_offset == number + 1
+
+
+async def test_acks_0_in_a_large_request_has_no_response(broker: Broker, client: Client) -> None:
+    await client.create_topic(TOPIC, partitions=2)
+    data = [m.ProduceRequest.PartitionProduceData(index=n % 2, records=batch(b"v")) for n in range(1500)]
+    topic = m.ProduceRequest.TopicProduceData(name=TOPIC, partition_data=data)
+    await client.send(m.ProduceRequest(acks=0, timeout_ms=1000, topic_data=[topic]), 9)
+    client.forget()
+    written = await client.produce(TOPIC, batch(b"last"))
+    assert (large(broker).sliced, written.base_offset) == (1, 750)
+
+
+async def test_a_request_that_takes_too_much_memory_is_rejected(
+    broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(large_requests, "DECODED_BYTES", 200_000)
+    other = await Client.connect(broker.port)
+    await client.send(list_offsets(5000), 7)
+    assert await client.is_closed()
+    assert large(broker).rejected == 1
+    assert (await other.ask(list_offsets(500), 7)).topics
+    await eventually_async(lambda: broker.running.held_bytes, lambda held: not held, "the memory is released")
+    other.close()
+
+
+async def test_a_malformed_large_request_closes_the_connection(broker: Broker, client: Client) -> None:
+    body = list_offsets(5000).encode(7)[:-4]
+    await client.send_bytes(frame(request_header(2, 7, 1, "test"), body))
+    assert await client.is_closed()
+    await eventually_async(lambda: broker.running.held_bytes, lambda held: not held, "the memory is released")
+
+
+async def test_the_decoded_size_counts_while_the_request_is_handled(broker: Broker, client: Client) -> None:
+    await client.create_topic(TOPIC)
+    most = 0
+    await client.send(list_offsets(20_000), 7)
+    answer = asyncio.ensure_future(client.receive())
+    while not answer.done():
+        most = max(most, broker.running.held_bytes)
+        await asyncio.sleep(0)
+    assert most > 20_000 * 100
+    await eventually_async(lambda: broker.running.held_bytes, lambda held: not held, "the memory is released")
+
+
+async def test_a_client_that_leaves_takes_its_memory_along(broker: Broker, client: Client) -> None:
+    await client.send(list_offsets(20_000), 7)
+    await eventually_async(lambda: large(broker).sliced, lambda count: count == 1, "the request is being handled")
+    client.close()
+    await eventually_async(lambda: broker.running.held_bytes, lambda held: not held, "the memory is released")
+
+
+@pytest.mark.parametrize("key", [2, 3, 8, 9, 10, 15, 20, 21, 23, 32, 33, 37, 42, 44])
+async def test_the_tasks_and_handlers_of_large_requests_answer(broker: Broker, client: Client, key: int) -> None:
+    topic = await client.create_topic("orders")
+    version = m.APIS[key].max
+    for request in requests(key, version, 20_000, topic.topic_id, ("repeated",)):
+        await client.send_bytes(request.frame)
+        client._owed.append((key, version, 1))
+        await client.receive()

@@ -1,0 +1,97 @@
+"""The second form of the codecs, for large messages: metered decoders, and encoders whose loops can be interrupted."""
+
+from __future__ import annotations
+
+import random
+import struct
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+from odradek.protocol import messages as m
+from odradek.protocol.errors import ProtocolError
+from odradek.protocol.primitives import Bytes
+from tests.protocol.samples import every_version, sample
+
+
+class CountingMeter:
+    """Counts what a decoder charges and interrupts; refuses beyond `limit`."""
+
+    def __init__(self, limit: int = 1 << 40) -> None:
+        self.charged = 0
+        self.items = 0
+        self.arrays = 0
+        self._limit = limit
+
+    def charge(self, size: int) -> None:
+        assert size >= 0
+        self.charged += size
+        if self.charged > self._limit:
+            raise MemoryError
+
+    def each(self, items: Iterable[int]) -> Iterable[int]:
+        for item in items:
+            self.items += 1
+            yield item
+
+    def array(self) -> list[Any]:
+        self.arrays += 1
+        return []
+
+    def numbers(self, format_: str, count: int, buffer: Bytes, pos: int) -> list[Any]:
+        return list(struct.unpack_from(f">{count}{format_}", buffer, pos))
+
+
+def each(items: Iterable[Any]) -> Iterable[Any]:
+    return iter(items)
+
+
+def test_both_forms_of_a_codec_are_equal_for_every_message_and_version() -> None:
+    chance = random.Random(21)
+    for name, version in every_version():
+        message = getattr(m, name)
+        if not hasattr(message, "METERED_DECODERS"):
+            continue
+        for _ in range(2):
+            data = sample(name, version, chance, unknown_tags=not name.endswith("Request")).encode(version)
+            decoded, end = message.DECODERS[version](data, 0)
+            metered, metered_end = message.METERED_DECODERS[version](data, 0, CountingMeter())
+            assert (metered, metered_end) == (decoded, end), (name, version)
+            sliced = b"".join(map(bytes, message.SLICED_ENCODERS[version](decoded, bytearray(), each)))
+            assert sliced == data, (name, version)
+            if name.endswith("Response"):
+                codes: list[int] = []
+                sliced_codes: list[int] = []
+                message.errors_reporter()(decoded, codes.append)
+                message.sliced_errors_reporter()(decoded, sliced_codes.append, each)
+                assert sliced_codes == codes, (name, version)
+
+
+def test_each_element_is_charged_before_its_array_is_made() -> None:
+    topics = [m.MetadataRequest.MetadataRequestTopic(name="") for _ in range(1000)]
+    data = m.MetadataRequest(topics=topics).encode(12)
+    meter = CountingMeter()
+    m.MetadataRequest.METERED_DECODERS[12](data, 0, meter)
+    assert meter.items == 1000
+    assert 100 * 1000 < meter.charged < 300 * 1000
+    small = CountingMeter(limit=99_999)
+    with pytest.raises(MemoryError):
+        m.MetadataRequest.METERED_DECODERS[12](data, 0, small)
+    assert (small.items, small.arrays) == (0, 0)
+
+
+def test_skipped_tags_are_charged() -> None:
+    data = m.MetadataRequest(topics=[]).encode(12)[:-1] + b"\xe8\x07" + b"\x7f\x00" * 1000
+    meter = CountingMeter()
+    m.MetadataRequest.METERED_DECODERS[12](data, 0, meter)
+    assert (meter.items, meter.charged) == (1000, 2000)
+
+
+def test_text_that_is_not_utf_8_and_malformed_bytes_are_handled_as_in_the_first_form() -> None:
+    data = m.MetadataRequest(topics=[m.MetadataRequest.MetadataRequestTopic(name="abc")]).encode(9)
+    broken = data.replace(b"abc", b"a\xffc")
+    found, _ = m.MetadataRequest.METERED_DECODERS[9](broken, 0, CountingMeter())
+    assert found.topics[0].name == "a\N{REPLACEMENT CHARACTER}c"
+    with pytest.raises(ProtocolError, match=r"topics\[0\]"):
+        m.MetadataRequest.METERED_DECODERS[9](data[:4], 0, CountingMeter())
