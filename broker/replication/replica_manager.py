@@ -45,6 +45,9 @@ ANY_BROKER_EPOCH: Final = -1
 REGISTRY_TRIES: Final = 50
 REGISTRY_RETRY_S: Final = 0.1
 DESCRIPTOR_RETRY_S: Final = 0.5
+AT_ONCE: Final = 16
+"""Partitions of one control request after which the loop serves others between two of them: each may create or delete a
+log, which takes milliseconds."""
 ControlRequest = m.LeaderAndIsrRequest.LeaderAndIsrPartitionState
 
 
@@ -183,9 +186,13 @@ class ReplicaManager:
             return refused_leader_and_isr(control_request, refusal)
         addresses = {each.broker_id: (each.host_name, each.port) for each in control_request.live_leaders}
         answer = m.LeaderAndIsrResponse()
+        taken = 0
         for name, topic_id, states in topics:
             result = m.LeaderAndIsrResponse.LeaderAndIsrTopicError(topic_id=topic_id)
             for state in states:
+                taken += 1
+                if taken > AT_ONCE:
+                    await asyncio.sleep(0)
                 code = self._take(name, topic_id, state, configs[name], addresses)
                 error = m.LeaderAndIsrResponse.LeaderAndIsrPartitionError(
                     topic_name=name, partition_index=state.partition_index, error_code=code
@@ -299,7 +306,9 @@ class ReplicaManager:
         if refusal is not ErrorCode.NONE:
             return m.StopReplicaResponse(error_code=refusal)
         answer = m.StopReplicaResponse()
-        for topic, index, epoch, delete in _stops(control_request):
+        for number, (topic, index, epoch, delete) in enumerate(_stops(control_request), 1):
+            if number > AT_ONCE:
+                await asyncio.sleep(0)
             answer.partition_errors.append(
                 m.StopReplicaResponse.StopReplicaPartitionError(
                     topic_name=topic, partition_index=index, error_code=self._stop((topic, index), epoch, delete=delete)
