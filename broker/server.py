@@ -19,6 +19,7 @@ from odradek.broker.composition import registry_access
 from odradek.broker.composition.context import BrokerContext
 from odradek.broker.composition.environment import Environment
 from odradek.broker.composition.identity import Identity, find_identity, report_logs_without_topic
+from odradek.broker.composition.quotas import BrokerQuotas, quotas
 from odradek.broker.composition.running_broker import RunningBroker
 from odradek.broker.composition.security import BrokerSecurity, security
 from odradek.broker.config.broker_config import BrokerConfig
@@ -100,7 +101,8 @@ class Broker:
         undo.callback(lambda: identity.directories.close_unused(environment.clock.now_ms()))
         if environment.open_session is None:
             await report_logs_without_topic(session.registry, identity.directories)
-        dispatcher = Dispatcher([], self.api_metrics)
+        made = quotas(identity.config, environment.clock)
+        dispatcher = Dispatcher([], self.api_metrics, made.clients)
         timers = LoopTimers(environment.clock, asyncio.get_running_loop())
         if environment.worker is None:  # a simulated loop has no thread beside it
             self._watch_loop(undo, identity.config, timers, session)
@@ -113,10 +115,11 @@ class Broker:
             environment.listen,
             environment.clock,
             partial(secured.channel_builder, dispatcher.frame),
+            made.connections.throttle_ms,
         )
         undo.callback(addresses.close)
         await addresses.bind()
-        context = self._context(undo, session, identity, addresses, dispatcher, timers, request_tasks, secured)
+        context = self._context(undo, session, identity, addresses, dispatcher, timers, request_tasks, secured, made)
         running = RunningBroker(context, identity, dispatcher, self.api_metrics, self._end)
         self._running = running
         undo.callback(addresses.close)  # closed first at the stop: no request is answered from then on
@@ -141,6 +144,7 @@ class Broker:
         timers: LoopTimers,
         request_tasks: RequestTasks,
         secured: BrokerSecurity,
+        made: BrokerQuotas,
     ) -> BrokerContext:
         config, environment = identity.config, self._environment
         session_ms = int(config["zookeeper.session.timeout.ms"])
@@ -159,6 +163,7 @@ class Broker:
             replicas=self.replicas,
             request_tasks=request_tasks,
             security=secured,
+            quotas=made,
             local=dispatcher.local,
             undo=undo,
         )

@@ -35,6 +35,8 @@ HANDSHAKE_TIMEOUT_S: Final = 60.0
 HANDSHAKES_AT_ONCE: Final = 4
 """Each takes the event loop about a millisecond."""
 SHUTDOWN_TIMEOUT_S: Final = 5.0
+MOST_THROTTLED: Final = 1024
+"""Connections over the quota of their address that stay open for the throttle time; others are closed at once."""
 ALERT_S: Final = 0.5
 """How long the client has to read why its handshake failed."""
 
@@ -101,7 +103,7 @@ class OwnLimits(NamedTuple):
     connections_per_second: int = UNLIMITED
 
 
-class Rate:
+class CreationRate:
     """Counts new connections against the number that is allowed each second."""
 
     __slots__ = ("_allowance", "_counted_s")
@@ -155,13 +157,16 @@ class ConnectionQuotas:
         "listeners",
         "memory",
         "rate",
+        "throttle_ms",
         "turn",
     )
 
-    def __init__(self) -> None:
+    def __init__(self, throttle_ms: Callable[[str], int] | None = None) -> None:
+        """`throttle_ms` counts a new connection of an address, and returns 0 or for how long it has to wait."""
+        self.throttle_ms = throttle_ms
         self.turn = ReadTurn()
         self.count = 0
-        self.rate = Rate()
+        self.rate = CreationRate()
         self.by_address: dict[str, int] = {}
         self.memory = MemoryPool()
         self.hang_ups = HangUpWatch()
@@ -214,11 +219,13 @@ class Listener:
         self._acceptor = Acceptor(self._take, self._full, self._report_here)
         if tls is not None:
             self._acceptor.at_once = HANDSHAKES_AT_ONCE
-        self._rate = Rate()
+        self._rate = CreationRate()
         self._backlog = 0
         self._arriving: set[asyncio.Task[None]] = set()
         self._accepted: dict[Connection, socket.socket] = {}
         """Those whose task has not begun."""
+        self._throttled: dict[socket.socket, asyncio.TimerHandle] = {}
+        """Those of addresses that open too many."""
         self._sweep: asyncio.TimerHandle | None = None
 
     async def bind(
@@ -264,6 +271,10 @@ class Listener:
             taken.close()
             self._abandon(connection)
         self._accepted.clear()
+        for taken, timer in self._throttled.items():
+            timer.cancel()
+            taken.close()
+        self._throttled.clear()
         for connection in list(self.connections):
             connection.close()
         if self in self.connection_quotas.listeners:
@@ -299,6 +310,10 @@ class Listener:
         return f"the broker has its {most} connections (max.connections)"
 
     def _take(self, taken: socket.socket, peer: tuple[Any, ...]) -> None:
+        throttle_ms = self.connection_quotas.throttle_ms
+        if throttle_ms is not None and (delay_ms := throttle_ms(str(peer[0]))) > 0:
+            self._close_later(taken, str(peer[0]), delay_ms)
+            return
         connection = Connection(self, str(peer[0]), int(peer[1]))
         refusal = self._admit(connection)
         if refusal is not None:
@@ -309,6 +324,21 @@ class Listener:
         task = asyncio.get_running_loop().create_task(self._open(connection, taken))
         self._arriving.add(task)
         task.add_done_callback(self._arriving.discard)
+
+    def _close_later(self, taken: socket.socket, address: str, delay_ms: int) -> None:
+        """Close a connection over the quota of its address (connection_creation_rate) after the throttle time, so that
+        its client does not connect again at once (KIP-612). Nothing is read from it.
+        """
+        self.report("connection rate", f"connection from {address} to listener {self.name} throttled for {delay_ms} ms")
+        if len(self._throttled) >= MOST_THROTTLED:
+            taken.close()
+            return
+
+        def close() -> None:
+            del self._throttled[taken]
+            taken.close()
+
+        self._throttled[taken] = asyncio.get_running_loop().call_later(delay_ms / 1000, close)
 
     async def _open(self, connection: Connection, taken: socket.socket) -> None:
         """Give the connection its transport; with TLS this takes the handshake."""

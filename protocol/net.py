@@ -45,6 +45,8 @@ if TYPE_CHECKING:
 
 LARGE_REQUEST_BYTES: Final = 256 * 1024
 ANSWERS_AT_ONCE: Final = 64
+TIMER_S: Final = 0.002
+"""The timers of the event loop may end that much early."""
 FRAMES_IN_A_TURN: Final = 64
 """Requests of one connection that are handled before others have their turn."""
 PEER_IS_GONE: Final = frozenset({errno.EPIPE, errno.ECONNRESET, errno.EBADF, errno.ENOTCONN})
@@ -103,6 +105,8 @@ class Connection(asyncio.BufferedProtocol):
         "_memory",
         "_most",
         "_muted",
+        "_throttle",
+        "_throttled_until_s",
         "_on_frame",
         "_out",
         "_paused",
@@ -143,6 +147,8 @@ class Connection(asyncio.BufferedProtocol):
         self._paused = False
         self._muted = False
         self._waits_for_memory = False
+        self._throttle: asyncio.TimerHandle | None = None
+        self._throttled_until_s = 0.0
         self._end = ConnectionEnd(listener.connection_quotas.hang_ups)
         self._is_left = False  # the peer has closed: its last bytes are read without further pauses
         self.owed = self._in_flight.queue
@@ -205,6 +211,8 @@ class Connection(asyncio.BufferedProtocol):
         self._end.stop()
         self.socket = None
         self._watch.close()
+        if self._throttle is not None:
+            self._throttle.cancel()
         held = self._queued + self._heavy + self._receive.clear() + self._in_flight.clear()
         self._queued = self._heavy = 0
         self._incomplete = None
@@ -358,7 +366,9 @@ class Connection(asyncio.BufferedProtocol):
             self.resume()
             return
         listener = self._listener
-        if self._heavy or self._muted or self._waits_for_memory or len(self.owed) > listener.limits.owed_answers // 2:
+        if self._heavy or self._muted or self._waits_for_memory or self._loop.time() < self._throttled_until_s:
+            return
+        if len(self.owed) > listener.limits.owed_answers // 2:
             return
         if self._queued + self._in_flight.kept_bytes <= listener.share_bytes // 2:
             self.resume()
@@ -375,7 +385,10 @@ class Connection(asyncio.BufferedProtocol):
             return
         if self._waits_for_memory:
             self.last_active_s = self._loop.time()  # the listener did not read, so the client was not idle
-        self._paused = self._waits_for_memory = False
+        self._waits_for_memory = False
+        if self._loop.time() < self._throttled_until_s and not self._is_left:
+            return
+        self._paused = False
         self._end.stop()
         if backlog := self._receive.take_backlog():
             corked, self._corked = self._corked, True
@@ -385,6 +398,19 @@ class Connection(asyncio.BufferedProtocol):
                 self._flush()
         if not self._paused and not self.closed:
             self._transport.resume_reading()
+
+    def mute(self, delay_s: float) -> None:
+        """Read no request for `delay_s` seconds, or until the end of an earlier call that is later; responses leave
+        meanwhile (KIP-219; Kafka: Processor.handleChannelMuteEvent). The time counts as idle, as in Kafka.
+        """
+        until_s = self._loop.time() + delay_s
+        if self.closed or until_s <= self._throttled_until_s:
+            return
+        if self._throttle is not None:
+            self._throttle.cancel()
+        self._throttled_until_s = until_s
+        self._throttle = self._loop.call_later(delay_s + TIMER_S, self._resume_if_caught_up)
+        self._pause()
 
     # ---- answering
 
@@ -442,7 +468,7 @@ class Connection(asyncio.BufferedProtocol):
     def _flush(self) -> None:
         sock = self.socket
         try:
-            if sock is None:  # TLS; a range of a file is read in chunks, as fast as the peer takes them
+            if sock is None:  # TLS: a range of a file is read in chunks, as fast as the peer takes them
                 transport = cast("asyncio.Transport", self._transport)
                 while self._out.parts and not self._writing:
                     transport.write(self._out.next_chunk())

@@ -1,7 +1,7 @@
 """CreatePartitions (key 37), versions 0 to 3: add partitions to topics.
 
 Only the controller serves it; other brokers return NOT_CONTROLLER, and the client retries with the controller. Version
-3 adds an error code (KIP-599).
+3 adds THROTTLING_QUOTA_EXCEEDED (KIP-599).
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from odradek.broker.controller.auto_topic_creation import TopicsKnown
 from odradek.broker.controller.controller import Controller, NewPartitions
+from odradek.broker.quota.quota_managers import QuotaManagers
 from odradek.broker.runtime.request_tasks import RequestTasks
 from odradek.broker.security.auth_helper import AuthHelper
 from odradek.broker.security.state.acls import AclOperation, ResourceType
@@ -20,6 +21,7 @@ from odradek.protocol.errors import ErrorCode, KafkaError
 if TYPE_CHECKING:
     from odradek.broker.network.dispatcher import Call
 
+STRICT_QUOTA_SINCE = 3
 Result = m.CreatePartitionsResponse.CreatePartitionsTopicResult
 
 
@@ -30,9 +32,15 @@ class CreatePartitions:
     VERSIONS = (0, 3)
 
     def __init__(
-        self, controller: Controller, known: TopicsKnown, request_tasks: RequestTasks, auth: AuthHelper
+        self,
+        controller: Controller,
+        known: TopicsKnown,
+        request_tasks: RequestTasks,
+        auth: AuthHelper,
+        quotas: QuotaManagers,
     ) -> None:
         self._auth = auth
+        self._quotas = quotas
         self._controller = controller
         self._known = known
         self._request_tasks = request_tasks
@@ -47,8 +55,11 @@ class CreatePartitions:
         if self._controller.is_active:
             allowed = self._auth.filter_by_authorized(call, AclOperation.ALTER, ResourceType.TOPIC, once)
         wanted = [_new_partitions(topic) for topic in request.topics if topic.name in allowed]
+        quota = self._quotas.mutations(call, STRICT_QUOTA_SINCE)
         try:
-            outcomes = await self._controller.create_partitions(wanted, validate_only=request.validate_only)
+            outcomes = await self._controller.create_partitions(
+                wanted, validate_only=request.validate_only, record=quota.record
+            )
         except KafkaError as error:
             outcomes = dict.fromkeys(counts, (error.code, None))
         else:
@@ -65,6 +76,7 @@ class CreatePartitions:
                 for name, count in grown.items():
                     if request.timeout_ms <= 0 or not self._known.knows(name, count):
                         outcomes[name] = ErrorCode.REQUEST_TIMED_OUT, None
+            self._quotas.throttle_mutations(call, quota)
             call.reply(
                 m.CreatePartitionsResponse(
                     results=[

@@ -1,9 +1,10 @@
 """CreateTopics (key 19), versions 0 to 7: create topics, or validate their creation.
 
 Version 1 adds validate-only, 4 the broker's defaults for -1, 5 the partition count, replication factor and
-configuration of the new topic in the response (KIP-525), 7 its id. A topic without leaders at the end of the request's
-timeout gets REQUEST_TIMED_OUT, and so does every created topic if the timeout is 0. The controller refuses assignments
-without brokers, or to a broker that does not exist, like KRaft; with ZooKeeper Kafka creates topics without leaders.
+configuration of the new topic in the response (KIP-525), 6 THROTTLING_QUOTA_EXCEEDED for topics over the quota of their
+client (KIP-599), 7 the topic's id. A topic without leaders at the end of the request's timeout gets REQUEST_TIMED_OUT,
+and so does every created topic if the timeout is 0. The controller refuses assignments without brokers, or to a broker
+that does not exist, like KRaft; with ZooKeeper Kafka creates topics without leaders.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING
 from odradek.broker.controller.auto_topic_creation import TopicsKnown
 from odradek.broker.controller.controller import Controller, NewTopic, TopicOutcome
 from odradek.broker.metadata.state.topics import CLUSTER_METADATA
+from odradek.broker.quota.quota_managers import QuotaManagers
 from odradek.broker.runtime.request_tasks import RequestTasks
 from odradek.broker.security.auth_helper import AuthHelper
 from odradek.broker.security.state.acls import AclOperation, ResourceType
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from odradek.broker.network.dispatcher import Call
 
 Result = m.CreateTopicsResponse.CreatableTopicResult
+STRICT_QUOTA_SINCE = 6
 
 
 class CreateTopics:
@@ -34,9 +37,15 @@ class CreateTopics:
     VERSIONS = (0, 7)
 
     def __init__(
-        self, controller: Controller, known: TopicsKnown, request_tasks: RequestTasks, auth: AuthHelper
+        self,
+        controller: Controller,
+        known: TopicsKnown,
+        request_tasks: RequestTasks,
+        auth: AuthHelper,
+        quotas: QuotaManagers,
     ) -> None:
         self._auth = auth
+        self._quotas = quotas
         self._request_tasks = request_tasks
         self._controller = controller
         self._known = known
@@ -49,8 +58,11 @@ class CreateTopics:
         allowed, describable = self._authorized(call, counts)
         once = (topic for topic in request.topics if counts[topic.name] == 1)
         wanted = [_new_topic(topic) for topic in once if topic.name in allowed]
+        quota = self._quotas.mutations(call, STRICT_QUOTA_SINCE)
         try:
-            outcomes = await self._controller.create_topics(wanted, validate_only=request.validate_only)
+            outcomes = await self._controller.create_topics(
+                wanted, validate_only=request.validate_only, record=quota.record
+            )
         except KafkaError as error:
             outcomes = [TopicOutcome(topic.name, error.code, error.message) for topic in wanted]
         refused = _refused(request.topics, counts, allowed)
@@ -68,6 +80,7 @@ class CreateTopics:
                 if outcome.name not in describable:
                     result.topic_config_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
                 topics.append(result)
+            self._quotas.throttle_mutations(call, quota)
             call.reply(m.CreateTopicsResponse(topics=topics))
 
         if request.validate_only or not made or request.timeout_ms <= 0:

@@ -7,7 +7,8 @@ delete the topic without a name.
 
 The controller answers when this broker's metadata no longer contain the topics; a topic that they still contain after
 `timeout_ms` gets REQUEST_TIMED_OUT, and so does every one if the timeout is 0 (Kafka: DelayedDeleteTopics). The
-deletion continues.
+deletion continues. Versions from 5 on get THROTTLING_QUOTA_EXCEEDED for topics over the quota of their client
+(KIP-599).
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from typing import TYPE_CHECKING
 from odradek.broker.controller.auto_topic_creation import TopicsKnown
 from odradek.broker.controller.controller import Controller
 from odradek.broker.metadata.cache import MetadataCache
+from odradek.broker.quota.controller_mutation_quota import ControllerMutationQuota
+from odradek.broker.quota.quota_managers import QuotaManagers
 from odradek.broker.runtime.request_tasks import RequestTasks
 from odradek.broker.security.auth_helper import AuthHelper
 from odradek.broker.security.state.acls import AclOperation, ResourceType
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
 
 Result = m.DeleteTopicsResponse.DeletableTopicResult
 STATES_FROM = 6
+STRICT_QUOTA_SINCE = 5
 DISABLED_FROM = 3
 """The first version with an error code for a broker on which topic deletion is disabled."""
 NO_TOPIC_ID = bytes(16)
@@ -48,8 +52,10 @@ class DeleteTopics:
         known: TopicsKnown,
         request_tasks: RequestTasks,
         auth: AuthHelper,
+        quotas: QuotaManagers,
     ) -> None:
         self._auth = auth
+        self._quotas = quotas
         self._request_tasks = request_tasks
         self._metadata_cache = metadata_cache
         self._controller = controller
@@ -85,7 +91,8 @@ class DeleteTopics:
     async def _delete(self, call: Call, wanted: list[tuple[str | None, bytes]], timeout_ms: int) -> None:
         results = self._resolve_all(call, wanted)
         names = dict.fromkeys(result.name for result in results if not result.error_code)
-        codes = {name: await self._delete_one(name) for name in names if name is not None}
+        quota = self._quotas.mutations(call, STRICT_QUOTA_SINCE)
+        codes = {name: await self._delete_one(name, quota) for name in names if name is not None}
         going = [name for name, code in codes.items() if code is ErrorCode.NONE]
 
         def answer() -> None:
@@ -95,6 +102,7 @@ class DeleteTopics:
             for result in results:
                 if not result.error_code and result.name is not None:
                     result.error_code = codes[result.name]
+            self._quotas.throttle_mutations(call, quota)
             call.reply(m.DeleteTopicsResponse(responses=results))
 
         if not going or timeout_ms <= 0:
@@ -137,8 +145,8 @@ class DeleteTopics:
             result.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return result
 
-    async def _delete_one(self, name: str) -> ErrorCode:
+    async def _delete_one(self, name: str, quota: ControllerMutationQuota) -> ErrorCode:
         try:
-            return await self._controller.delete_topic(name)
+            return await self._controller.delete_topic(name, quota.record)
         except KafkaError as error:
             return error.code

@@ -23,6 +23,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from odradek.broker.metadata.cache import MetadataCache
+from odradek.broker.quota.quota_managers import QuotaManagers
 from odradek.broker.replication.down_conversion import DownConversion
 from odradek.broker.replication.fetch_reader import (
     CONSUMER,
@@ -81,8 +82,10 @@ class Fetch:
         clock: Clock,
         worker: Worker,
         auth: AuthHelper,
+        quotas: QuotaManagers,
     ) -> None:
         """`worker` converts large responses of old format."""
+        self._quotas = quotas
         self._reader = reader
         self._replicas = replicas
         self._metadata_cache = metadata_cache
@@ -109,6 +112,8 @@ class Fetch:
         if self._auth.is_enabled:
             denied = self._denied(call, context, replica_id)
         reading = FetchReading(self._reader, self, call, request, context, replica_id, replica_epoch, denied)
+        if self._quotas.is_active and not call.from_follower:
+            reading.limit(self._quotas.most_fetch_bytes(call))
         return self._reader.fetch(call, reading, request.max_wait_ms)
 
     def _denied(self, call: Call, context: FetchContext, replica_id: int) -> Collection[str]:
@@ -158,7 +163,14 @@ class Fetch:
         )
 
     def respond(self, call: Call, reading: FetchReading) -> m.FetchResponse | None:
-        """The response for the last read, converted for old clients; None if a thread converts it and replies later."""
+        """The response for the last read, converted for old clients; None if a thread converts it and replies later.
+
+        A consumer that is throttled gets no records and fetches the same partitions again (KIP-219).
+        """
+        if self._quotas.is_active and not call.from_follower:
+            size = sum(size for _, _, size in reading.results)
+            if self._quotas.throttle_fetch(call, size):
+                return m.FetchResponse(session_id=self._sessions.withhold(reading.context))
         response = self._response(call, reading)
         if call.version >= OLDEST_WITH_BATCHES:
             return response
@@ -175,6 +187,8 @@ class Fetch:
         topics: dict[str | bytes, TopicResponse] = {}
         for wanted, data, size in reading.results:
             self._count(wanted.topic, data.error_code, size, replicates=from_follower)
+            if from_follower and size:
+                self._reader.count_replicated(wanted.topic, wanted.partition, size)
             if context.session is not None:
                 included = context.update(
                     wanted,

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from odradek.broker.composition.environment import Environment
+from odradek.broker.composition.quotas import BrokerQuotas
 from odradek.broker.composition.security import BrokerSecurity
 from odradek.broker.config.broker_config import BrokerConfig
 from odradek.broker.metadata.broker_registration import Registration
@@ -37,6 +38,7 @@ class BrokerContext:
     replicas: Replicas
     request_tasks: RequestTasks
     security: BrokerSecurity
+    quotas: BrokerQuotas
     local: Local
     """Answers requests of this broker to itself."""
     undo: contextlib.AsyncExitStack

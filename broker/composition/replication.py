@@ -44,6 +44,7 @@ class Replication:
         self.host = ReplicaHost(
             context.config, directories, context.replicas, clock, worker, alter_partition_manager, failures
         )
+        self.host.moves.limit(context.quotas.replication.alter_log_dirs, timers)
         undo.callback(lambda: self.host.close(registration.broker_epoch))
         if isinstance(worker, ThreadWorker):
             undo.push_async_callback(worker.close)  # running flushes and their callbacks end before logs are closed
@@ -85,6 +86,7 @@ def _fetchers(context: BrokerContext) -> Fetchers:
         int(config["replica.fetch.backoff.ms"]),
         int(config["replica.socket.timeout.ms"]),
         lambda: int(config["num.replica.fetchers"]),
+        context.quotas.replication.follower,
     )
     return Fetchers(network, settings)
 

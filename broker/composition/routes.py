@@ -80,6 +80,8 @@ from odradek.broker.metadata.cache import MetadataCache
 from odradek.broker.metadata.features import FeatureLevels
 from odradek.broker.metadata.topic_responses import TopicAnswers
 from odradek.broker.network.dispatcher import Dispatcher, Handler
+from odradek.broker.quota.quota_managers import QuotaManagers
+from odradek.broker.quota.replication_quota_manager import ReplicationQuotaManager
 from odradek.broker.replication.alter_log_dirs import ReplicaMoves
 from odradek.broker.replication.conversions import Conversions
 from odradek.broker.replication.fetch_reader import FetchReader
@@ -130,6 +132,8 @@ class Services:
     request_tasks: RequestTasks
     sessions: FetchSessions
     features: FeatureLevels
+    quotas: QuotaManagers
+    leader_quota: ReplicationQuotaManager
     alone: bool
     """Whether the cluster has only this broker and cannot have more (embedded metadata store)."""
 
@@ -161,10 +165,19 @@ def _log_handlers(services: Services) -> list[Handler]:
     is_rack_aware = config["replica.selector.class"] == RACK_AWARE
     selector = RackAwareReplicaSelector(metadata_cache) if is_rack_aware else leader_selector
     appends = ProduceAppends(services.coordination.writes, services.conversions, purgatory, clock)
-    reader = FetchReader(replicas, metadata_cache, purgatory, max_bytes, selector)
+    reader = FetchReader(replicas, metadata_cache, purgatory, max_bytes, selector, services.leader_quota)
     return [
         Produce(replicas, metadata_cache, clock, appends, auth),
-        Fetch(reader, replicas, metadata_cache, services.sessions, clock, services.conversions.worker, auth),
+        Fetch(
+            reader,
+            replicas,
+            metadata_cache,
+            services.sessions,
+            clock,
+            services.conversions.worker,
+            auth,
+            services.quotas,
+        ),
         ListOffsets(replicas, metadata_cache, clock, auth),
         OffsetForLeaderEpoch(replicas, metadata_cache, auth),
         DeleteRecords(replicas, metadata_cache, purgatory, auth),
@@ -203,7 +216,7 @@ def _topic_handlers(services: Services) -> list[Handler]:
             auth,
         ),
         FindCoordinator(Coordinators(topics, metadata_cache, services.creator, services.known), auth),
-        CreateTopics(controller, services.known, services.request_tasks, auth),
+        CreateTopics(controller, services.known, services.request_tasks, auth, services.quotas),
         DeleteTopics(
             metadata_cache,
             controller,
@@ -211,6 +224,7 @@ def _topic_handlers(services: Services) -> list[Handler]:
             services.known,
             services.request_tasks,
             auth,
+            services.quotas,
         ),
         DescribeConfigs(config, metadata_cache, services.configs, services.request_tasks, auth),
         AlterConfigs(services.config_writer, services.request_tasks, auth),
@@ -227,7 +241,7 @@ def _controller_handlers(services: Services) -> list[Handler]:
         AlterPartition(controller, request_tasks, auth),
         AlterPartitionReassignments(controller, request_tasks, auth),
         ControlledShutdown(controller, request_tasks, auth),
-        CreatePartitions(controller, services.known, request_tasks, auth),
+        CreatePartitions(controller, services.known, request_tasks, auth, services.quotas),
         ElectLeaders(controller, services.metadata_cache, services.known, request_tasks, auth),
         ListPartitionReassignments(controller, request_tasks, auth),
         UpdateFeatures(services.features, controller, auth),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from odradek.broker.composition.context import BrokerContext
@@ -63,6 +63,7 @@ class RunningBroker:
         self._context = context
         self.broker_id = context.config.broker_id
         self.metadata_cache = context.metadata_cache
+        self.quotas = context.quotas
         self._channel = context.controller_channel()
         producer_ids = ProducerIds(context.registration, self._channel.send_request)
         coordination = _coordination(context, producer_ids)
@@ -101,6 +102,8 @@ class RunningBroker:
             request_tasks=context.request_tasks,
             sessions=_fetch_sessions(context),
             features=FeatureLevels(context.request_tasks),
+            quotas=context.quotas.clients,
+            leader_quota=context.quotas.replication.leader,
             alone=context.environment.open_session is None and not context.config["zookeeper.connect"],
         )
         dispatcher.serve(handlers(services, dispatcher))
@@ -141,6 +144,7 @@ class RunningBroker:
             await acls.session_begun(registry)
         # Tokens are loaded before a client can log in with one.
         await self._tokens.session_begun(registry)
+        await context.quotas.handler.replace(registry)
         # A controller on another broker sends its control requests over the network.
         await context.addresses.serve()
         await context.session.begin(self._members)
@@ -228,12 +232,23 @@ def _config_changes(
 ) -> ConfigChanges:
     """The handlers of dynamic configuration changes."""
     config, request_tasks = context.config, context.request_tasks
-    received = (replication.fetchers.resize, replication.cleaner.reconfigure, controller.broker_config_changed)
+    quotas = context.quotas
+    received = (
+        replication.fetchers.resize,
+        replication.cleaner.reconfigure,
+        controller.broker_config_changed,
+        lambda: quotas.broker_config_changed(config),
+    )
     on_broker = Reconfiguration(config, context.addresses, context.registration, request_tasks, received)
-    on_topic = lambda topic, _: controller.topic_config_changed(topic)  # noqa: E731
+
+    def on_topic(topic: str, properties: Mapping[str, str]) -> None:
+        controller.topic_config_changed(topic)
+        quotas.replication.topic_config_changed(topic, properties)
+
+    identity.topic_configs.watch(quotas.replication.topic_config_changed)
     in_force = ConfigInForce(config, identity.topic_configs, replication.host, context.replicas, on_topic, on_broker)
     users = context.security.sasl.credentials
-    return ConfigChanges(config.broker_id, in_force, request_tasks, context.clock, users)
+    return ConfigChanges(config.broker_id, in_force, request_tasks, context.clock, users, quotas.handler)
 
 
 def _config_writer(context: BrokerContext, changes: ConfigChanges) -> ConfigWriter:
@@ -273,4 +288,7 @@ def _snapshot_sources(
         listening=context.addresses,
         offline_directories=services.log_dirs.offline,
         quarantined_bytes=services.log_dirs.quarantined_bytes,
+        client_quotas=context.quotas.clients,
+        connection_quotas=context.quotas.connections,
+        replication_quotas=context.quotas.replication,
     )

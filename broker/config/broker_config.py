@@ -14,10 +14,10 @@ import os
 from collections.abc import Iterable, Mapping
 from copy import copy
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from odradek.broker.config.definitions import BROKER_PROPERTIES, FALLBACKS, HOUR, MINUTE
-from odradek.broker.config.dynamic import base_name, only_dynamic
+from odradek.broker.config.dynamic import DYNAMIC_ONLY, base_name, only_dynamic
 from odradek.broker.config.ignored import documentation
 from odradek.broker.config.listeners import address_of, parse_listeners, parse_pairs, parse_protocol_map
 from odradek.broker.config.properties import parse_properties
@@ -151,6 +151,19 @@ class BrokerConfig:
     def number_if_set(self, name: str) -> int | None:
         """The value of a numeric property that is set explicitly, None if it has its default."""
         return int(self[name]) if self.is_set(name) else None
+
+    def dynamic_only(self, name: str) -> int | None:
+        """The value of a property that only a dynamic layer can have (`dynamic.DYNAMIC_ONLY`), None if it is not set.
+
+        An invalid value, which only a tool that writes to the metadata store itself can set, counts as not set.
+        """
+        for _, layer in self._layers[:-1]:
+            if name in layer:
+                try:
+                    return cast("int", read_value(DYNAMIC_ONLY[name], layer[name]))
+                except ConfigError:
+                    return None
+        return None
 
     # Settings that depend on several properties
 

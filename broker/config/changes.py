@@ -37,6 +37,8 @@ EXPIRE_AFTER_MS: Final = 15 * 60 * 1000
 TOPICS: Final = "topics"
 BROKERS: Final = "brokers"
 USERS: Final = "users"
+OF_CLIENTS: Final = (USERS, "clients", "ips")
+"""The kinds of entities with quotas."""
 READS_AT_A_TIME: Final = 100
 NONE_SEEN: Final = -1
 
@@ -76,6 +78,18 @@ class UserConfigHandler(Protocol):
         ...
 
 
+class ClientConfigHandler(Protocol):
+    """Applies the quotas of users, client ids and addresses."""
+
+    async def update(self, path: str, properties: Properties) -> None:
+        """Apply all properties of an entity, such as "users/U/clients/C"."""
+        ...
+
+    async def replace(self, registry: Registry) -> None:
+        """Read the quotas of all entities and apply them. Raises RegistryError."""
+        ...
+
+
 class ConfigChanges:
     """Applies configurations; its `listener` reads them, and the notifications of changes."""
 
@@ -86,12 +100,14 @@ class ConfigChanges:
         request_tasks: RequestTasks,
         clock: Clock,
         users: UserConfigHandler | None = None,
+        quotas: ClientConfigHandler | None = None,
     ) -> None:
         """There are no watches before the first session begins."""
         self._entities = frozenset({f"{BROKERS}/{broker_id}", f"{BROKERS}/{znodes.DEFAULT_ENTITY}"})
         self._broker_id = broker_id
         self._handler = handler
         self._users = users
+        self._quotas = quotas
         self._clock = clock
         self._seen = NONE_SEEN
         self._created_ms: dict[str, int] = {}
@@ -128,6 +144,8 @@ class ConfigChanges:
                 await self._read_topics(registry)
                 if self._users is not None:
                     self._users.replace(await read_users(registry))
+                if self._quotas is not None:
+                    await self._quotas.replace(registry)
         await self._read_notifications(registry, watch)
         self._session = registry
 
@@ -168,8 +186,14 @@ class ConfigChanges:
             self._handler.topic(name, await read_config(registry, entity))
         elif entity in self._entities:
             await self._read_broker(registry)
-        elif kind == USERS and self._users is not None and "/" not in name and name != znodes.DEFAULT_ENTITY:
-            self._users.update(znodes.desanitize(name), await read_config(registry, entity))
+        elif kind in OF_CLIENTS:
+            await self._apply_client(kind, name, await read_config(registry, entity))
+
+    async def _apply_client(self, kind: str, name: str, properties: Properties) -> None:
+        if self._quotas is not None:
+            await self._quotas.update(f"{kind}/{name}", properties)
+        if kind == USERS and self._users is not None and "/" not in name and name != znodes.DEFAULT_ENTITY:
+            self._users.update(znodes.desanitize(name), properties)
 
     async def _read_broker(self, registry: Registry) -> None:
         default = await read_config(registry, f"{BROKERS}/{znodes.DEFAULT_ENTITY}")

@@ -1,14 +1,13 @@
 """Client quotas and SCRAM credentials in the metadata store (Kafka: ZkAdminManager, AdminZkClient).
 
 The nodes are those of Kafka 3.9 (/config/users, /config/clients, /config/ips). When an entity has no properties left,
-its node is deleted, and with it parent nodes without other content (AdminZkClient). Quotas are stored and returned, but
-not enforced; a log line warns of that when one is set.
+its node is deleted, and with it parent nodes without other content (AdminZkClient). Each broker applies them when the
+notification of a change arrives (`changes`).
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Final, TypeVar
 
@@ -25,7 +24,6 @@ from odradek.broker.registry.interface import (
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.sasl import scram_credentials as scram
 
-log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 Quotas = tuple[quotas.Entity, dict[str, float]]
@@ -99,8 +97,6 @@ class ClientConfigs:
             edit(await self._read(path))
             return
         await self._change(path, edit)
-        if any(value is not None for value in changes.values()):
-            log.warning("quotas are stored but not enforced entity=%s", path)
 
     # ---- credentials
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from odradek.broker.config.broker_config import BrokerConfig
 
 DYNAMIC_ONLY: Final = {
-    name: ConfigKey(name, Type.LONG, LONG_MAX, Range(0), Update.CLUSTER_WIDE, False, doc)
+    name: ConfigKey(name, Type.LONG, LONG_MAX, Range(0), Update.CLUSTER_WIDE, True, doc)
     for name, doc in (
         ("leader.replication.throttled.rate", "Bytes a second that throttled replicas get from this broker."),
         ("follower.replication.throttled.rate", "Bytes a second that throttled replicas fetch to this broker."),

@@ -18,7 +18,6 @@ _SHARE: Final = "share groups are in early access in Kafka 3.9, with KRaft only"
 _CLASS_NAME: Final = "it names a class of Java, and no class is loaded"
 _TOKEN_REFRESH: Final = "a token is replaced after 80 % of its life, when a connection needs it"
 _TLS: Final = "it names a part of Java; OpenSSL does that work"
-_QUOTAS: Final = "quotas are not enforced"
 _JVM: Final = "Odradek has no metrics reporters in Java"
 _TIERS: Final = "tiered storage is not implemented"
 _WAITING: Final = "a delayed operation is removed as soon as it is complete"
@@ -52,7 +51,7 @@ _BY_NAME: Final[dict[str, str]] = {
     "group.consumer.min.heartbeat.interval.ms": "it limits configurations of groups, which do not exist with ZooKeeper",
     "group.consumer.max.heartbeat.interval.ms": "it limits configurations of groups, which do not exist with ZooKeeper",
     "auto.include.jmx.reporter": _JVM,
-    "client.quota.callback.class": _QUOTAS,
+    "client.quota.callback.class": "it names a class of Java; quotas are those in the metadata store",
     "telemetry.max.bytes": "clients push metrics to KRaft clusters only",
     "zookeeper.max.in.flight.requests": "one connection takes all requests in order",
     "zookeeper.clientCnxnSocket": "it names a class of ZooKeeper's client in Java",
@@ -70,18 +69,9 @@ _BY_NAME: Final[dict[str, str]] = {
     "log.local.retention.bytes": _TIERS,
     "local.retention.ms": _TIERS,
     "local.retention.bytes": _TIERS,
-    "leader.replication.throttled.replicas": _QUOTAS,
-    "follower.replication.throttled.replicas": _QUOTAS,
-    "leader.replication.throttled.rate": _QUOTAS,
-    "follower.replication.throttled.rate": _QUOTAS,
-    "replica.alter.log.dirs.io.max.bytes.per.second": _QUOTAS,
 }
 _BY_BEGINNING: Final[dict[str, str]] = {
     "group.share.": _SHARE,
-    "quota.window.": _QUOTAS,
-    "replication.quota.window.": _QUOTAS,
-    "alter.log.dirs.replication.quota.window.": _QUOTAS,
-    "controller.quota.window.": _QUOTAS,
     "metric.": _JVM,
     "metrics.": _JVM,
     "kafka.metrics.": _JVM,

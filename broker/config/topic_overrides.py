@@ -19,6 +19,15 @@ class TopicConfigs:
         """`registry()` returns the current session."""
         self._registry = registry
         self._known: dict[str, dict[str, str]] = {}
+        self._on_load: Callable[[str, Mapping[str, str]], None] = lambda topic, properties: None
+
+    def watch(self, on_load: Callable[[str, Mapping[str, str]], None]) -> None:
+        """Call `on_load` with the properties of each topic: now with those that are known, later with those of a topic
+        that are read.
+        """
+        self._on_load = on_load
+        for topic, properties in self._known.items():
+            on_load(topic, properties)
 
     async def load_all(self) -> None:
         """Read the properties of every topic. Raises RegistryError."""
@@ -32,6 +41,7 @@ class TopicConfigs:
         for name in topics:
             if name not in self._known:
                 self._known[name] = await self.read(name)
+                self._on_load(name, self._known[name])
         return {name: self._known.get(name, {}) for name in topics}
 
     async def read(self, topic: str) -> dict[str, str]:

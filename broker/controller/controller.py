@@ -23,7 +23,14 @@ from odradek.broker.controller.election import ControllerElection, LostElection,
 from odradek.broker.controller.event_manager import ControllerEventManager
 from odradek.broker.controller.producer_id_blocks import allocate_block
 from odradek.broker.controller.state.controller import ControllerMachine, ControllerSettings
-from odradek.broker.controller.topics import NewPartitions, NewTopic, TopicMaker, TopicOutcome
+from odradek.broker.controller.topics import (
+    NewPartitions,
+    NewTopic,
+    RecordMutations,
+    TopicMaker,
+    TopicOutcome,
+    unbounded,
+)
 from odradek.broker.metadata.cache import MetadataCache
 from odradek.broker.metadata.registry_session import RegistrySession
 from odradek.broker.registry import znodes
@@ -249,8 +256,13 @@ class Controller:
         self._events.put(run)
         return await done
 
-    async def create_topics(self, wanted: list[NewTopic], *, validate_only: bool = False) -> list[TopicOutcome]:
-        """Create topics; each succeeds or fails by itself. Raises KafkaError with NOT_CONTROLLER."""
+    async def create_topics(
+        self, wanted: list[NewTopic], *, validate_only: bool = False, record: RecordMutations = unbounded
+    ) -> list[TopicOutcome]:
+        """Create topics; each succeeds or fails by itself. Raises KafkaError with NOT_CONTROLLER.
+
+        `record` is called with the partitions of each topic before the topic is created.
+        """
 
         async def create(active_controller: ActiveController) -> list[TopicOutcome]:
             context = active_controller.machine.context
@@ -259,7 +271,12 @@ class Controller:
                 made = () if validate_only else tuple(each.name for each in outcomes if each.error is ErrorCode.NONE)
                 outcomes.append(
                     await self.maker.create(
-                        active_controller.registry, context, topic, made=made, validate_only=validate_only
+                        active_controller.registry,
+                        context,
+                        topic,
+                        made=made,
+                        validate_only=validate_only,
+                        record=record,
                     )
                 )
             if not validate_only:
@@ -268,15 +285,17 @@ class Controller:
 
         return await self._do(create)
 
-    async def delete_topic(self, name: str) -> ErrorCode:
+    async def delete_topic(self, name: str, record: RecordMutations = unbounded) -> ErrorCode:
         """Delete a topic; when this returns, the controller is notifying the brokers of the deletion.
 
-        Raises KafkaError with NOT_CONTROLLER.
+        `record` is called with the number of its partitions before. Raises KafkaError with NOT_CONTROLLER, and the
+        exceptions of `record`.
         """
 
         async def delete(active_controller: ActiveController) -> ErrorCode:
             if name not in active_controller.machine.context.assignments:
                 return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            record(len(active_controller.machine.context.assignments[name]))
             check = Check(znodes.CONTROLLER_EPOCH, active_controller.machine.context.epoch_version)
             try:
                 await active_controller.registry.multi([check, Create(znodes.delete_topic_path(name), None)])
@@ -287,15 +306,22 @@ class Controller:
 
         return await self._do(delete)
 
-    async def create_partitions(self, wanted: list[NewPartitions], *, validate_only: bool) -> dict[str, Outcome]:
-        """Give topics more partitions; each succeeds or fails by itself. Raises KafkaError with NOT_CONTROLLER."""
+    async def create_partitions(
+        self, wanted: list[NewPartitions], *, validate_only: bool, record: RecordMutations = unbounded
+    ) -> dict[str, Outcome]:
+        """Give topics more partitions; each succeeds or fails by itself. Raises KafkaError with NOT_CONTROLLER.
+
+        `record` is called with the new partitions of each topic before they are created.
+        """
 
         async def grow(active_controller: ActiveController) -> dict[str, Outcome]:
             outcomes: dict[str, Outcome] = {}
             for pending in wanted:
                 try:
                     context = active_controller.machine.context
-                    await self.maker.grow(active_controller.registry, context, pending, validate_only=validate_only)
+                    await self.maker.grow(
+                        active_controller.registry, context, pending, validate_only=validate_only, record=record
+                    )
                 except KafkaError as error:
                     outcomes[pending.topic] = (error.code, error.message)
                     continue

@@ -66,6 +66,14 @@ class TopicOutcome:
     configs: tuple[ConfigEntry, ...] = ()
 
 
+RecordMutations = Callable[[int], None]
+"""Counts partitions that are created or deleted next. Raises KafkaError where a quota forbids it (KIP-599)."""
+
+
+def unbounded(partitions: int) -> None:
+    """Allow every mutation."""
+
+
 class NewPartitions(NamedTuple):
     """A request for more partitions: the new total, and for each new partition its replicas, or None."""
 
@@ -99,24 +107,25 @@ class TopicMaker:
         *,
         made: Collection[str] = (),
         validate_only: bool,
+        record: RecordMutations = unbounded,
     ) -> TopicOutcome:
         """Create a topic, or only validate it; `made` are topics that the context does not have yet.
 
-        Raises RegistryError.
+        `record` is called before the topic is created. Raises RegistryError.
         """
         try:
             other = collision(wanted.name, made)
             if other is not None:
                 raise _collides(wanted.name, other)
             self.budget.settle((*context.assignments, *made))
-            return await self._create(registry, context, wanted, validate_only=validate_only)
+            return await self._create(registry, context, wanted, None if validate_only else record)
         except ConfigError as error:
             return TopicOutcome(wanted.name, ErrorCode.INVALID_CONFIG, error.message)
         except KafkaError as error:
             return TopicOutcome(wanted.name, error.code, error.message)
 
     async def _create(
-        self, registry: Registry, context: Context, wanted: NewTopic, *, validate_only: bool
+        self, registry: Registry, context: Context, wanted: NewTopic, record: RecordMutations | None
     ) -> TopicOutcome:
         _check_existence(wanted.name, context)
         if without_value := [name for name, value in wanted.configs.items() if value is None]:
@@ -129,8 +138,10 @@ class TopicMaker:
         else:
             self._judge(NewTopicRequest(wanted.name, len(assignment), len(assignment[0]), None, configs))
         logs = self.budget.check(wanted.name, assignment)
-        topic_id = bytes(16) if validate_only else self._random.randbytes(16)
-        if not validate_only:
+        topic_id = bytes(16)
+        if record is not None:
+            record(len(assignment))
+            topic_id = self._random.randbytes(16)
             await self._write_topic(registry, context, wanted.name, topic_id, assignment, configs)
             self.budget.promise(logs)
         return TopicOutcome(
@@ -182,11 +193,19 @@ class TopicMaker:
         except BadArgumentsError as error:
             raise _too_many(len(assignment)) from error
 
-    async def grow(self, registry: Registry, context: Context, wanted: NewPartitions, *, validate_only: bool) -> None:
-        """Add partitions to a topic, or only validate the request.
+    async def grow(
+        self,
+        registry: Registry,
+        context: Context,
+        wanted: NewPartitions,
+        *,
+        validate_only: bool,
+        record: RecordMutations = unbounded,
+    ) -> None:
+        """Add partitions to a topic, or only validate the request; `record` is called before.
 
-        Raises RegistryError, and KafkaError: UNKNOWN_TOPIC_OR_PARTITION, INVALID_PARTITIONS,
-        INVALID_REPLICA_ASSIGNMENT, REASSIGNMENT_IN_PROGRESS, POLICY_VIOLATION.
+        Raises RegistryError, the exceptions of `record`, and KafkaError: UNKNOWN_TOPIC_OR_PARTITION,
+        INVALID_PARTITIONS, INVALID_REPLICA_ASSIGNMENT, REASSIGNMENT_IN_PROGRESS, POLICY_VIOLATION.
         """
         topic, old = wanted.topic, context.assignments.get(wanted.topic)
         if old is None or topic in context.deleting:
@@ -208,6 +227,7 @@ class TopicMaker:
         logs = self.budget.check(topic, new)
         if validate_only:
             return
+        record(more)
         assignment = {**old, **{index: znodes.ReplicaAssignment(brokers) for index, brokers in new.items()}}
         data = znodes.TopicAssignment(context.topic_ids.get(topic), assignment).encode()
         try:

@@ -26,14 +26,17 @@ class Addresses:
         listen: Callable[..., Listener],
         clock: Clock,
         build_channels: Callable[[BrokerConfig, znodes.Endpoint], ChannelBuilder],
+        throttle_ms: Callable[[str], int] | None = None,
     ) -> None:
-        """`build_channels` returns the security of a listener. No address is bound before `bind`."""
+        """`build_channels` returns the security of a listener, `throttle_ms` for how long a new connection of an
+        address is throttled. No address is bound before `bind`.
+        """
         self._config = config
         self._listen = listen
         self._clock = clock
         self._report = RateLimitedReport(clock)
         self._limits = _limits(config)
-        self._connection_quotas = ConnectionQuotas()
+        self._connection_quotas = ConnectionQuotas(throttle_ms)
         self._listeners: dict[str, tuple[Listener, str, int]] = {}
         """By name, each with its configured host and its bound port."""
         self._builders: dict[str, ChannelBuilder] = {}

@@ -56,6 +56,31 @@ class Handler(Protocol):
         ...
 
 
+class RequestQuotas(Protocol):
+    """The quotas of clients."""
+
+    is_active: bool
+    """Whether any client has a quota; nothing is called otherwise."""
+
+    def throttle(self, call: Call, response: Any) -> None:
+        """Charge a request before its response is sent (None: it has none): set the throttle time of the response, and
+        mute the connection.
+        """
+        ...
+
+
+class NoQuotas:
+    """In place of quotas where there are none."""
+
+    is_active = False
+
+    def throttle(self, call: Call, response: Any) -> None:
+        """Do nothing."""
+
+
+NO_QUOTAS: Final = NoQuotas()
+
+
 class Call(Exchange):
     """One request in flight: its client, its version, and the method that answers it."""
 
@@ -65,8 +90,10 @@ class Call(Exchange):
         "from_follower",
         "local_ns",
         "no_reply",
+        "request_bytes",
         "route",
         "started_ns",
+        "throttle_ms",
         "version",
     )
 
@@ -84,6 +111,13 @@ class Call(Exchange):
         self.client_id = client_id
         self.version = route.version
         self.no_reply = False
+        self.request_bytes = 0  # header and body, where clients have quotas
+        self.throttle_ms = -1  # not charged yet; the throttle time otherwise
+
+    @property
+    def busy_ns(self) -> int:
+        """For how long the request has kept the event loop."""
+        return self.local_ns or self.route.now_ns() - self.started_ns
 
     @property
     def api_key(self) -> int:
@@ -125,7 +159,10 @@ class Call(Exchange):
         connection = self.connection
         if connection.closed:
             return
+        quotas = self.route.quotas
         try:
+            if quotas.is_active:
+                quotas.throttle(self, response)
             parts = self.route.encode(self.correlation_id, response)
         except Exception:
             log.exception("cannot encode response api=%s version=%d", self.route.name, self.route.version)
@@ -155,6 +192,14 @@ class LargeCall(Call):
     def reply(self, response: Any) -> None:
         """Answer a request whose handler returned None."""
         self._large.reply(self, response)
+
+    def complete(self) -> None:
+        """Complete a request whose handler returned None, and that has no response. It sends no bytes, but it limits
+        the requests that wait.
+        """
+        if self.route.quotas.is_active:
+            self.route.quotas.throttle(self, None)
+        self.connection.answer(self, ())
 
 
 class LocalCall:
@@ -216,10 +261,11 @@ class Route:
         "handle",
         "name",
         "now_ns",
+        "quotas",
         "version",
     )
 
-    def __init__(self, handler: Handler, version: int, metrics: ApiMetrics) -> None:
+    def __init__(self, handler: Handler, version: int, metrics: ApiMetrics, quotas: RequestQuotas = NO_QUOTAS) -> None:
         request, response = m.request_class(handler.KEY), m.response_class(handler.KEY)
         self.api_key = handler.KEY
         self.version = version
@@ -232,6 +278,7 @@ class Route:
         self.handle = handler.handle
         self.flexible = version >= request.FIRST_FLEXIBLE
         self.now_ns = metrics.now_ns
+        self.quotas = quotas
         self._metrics = metrics.of(FETCH_OF_CONSUMERS if handler.KEY == FETCH_KEY else self.name)
         self._of_followers = metrics.of(FETCH_OF_FOLLOWERS) if handler.KEY == FETCH_KEY else self._metrics
         self._report_errors = response.errors_reporter()
@@ -277,9 +324,10 @@ class Route:
 class Dispatcher:
     """Receives request frames and sends responses."""
 
-    def __init__(self, handlers: Iterable[Handler], metrics: ApiMetrics) -> None:
+    def __init__(self, handlers: Iterable[Handler], metrics: ApiMetrics, quotas: RequestQuotas = NO_QUOTAS) -> None:
         """Raises ValueError for two handlers with one key."""
         self._metrics = metrics
+        self._quotas = quotas
         self._now_ns = metrics.now_ns
         self._handlers: dict[int, Handler] = {}
         self._routes: dict[int, Route] = {}
@@ -352,14 +400,21 @@ class Dispatcher:
             connection.refuse("invalid request", f"{what} of {len(frame)} bytes cannot be decoded: {error}")
             return
         call = Call(connection, route, correlation_id, client_id, started_ns)
+        quotas = self._quotas
+        if quotas.is_active:
+            call.request_bytes = len(frame)
         try:
             response = route.handle(call, request)
             if response is not None:
+                if quotas.is_active:
+                    quotas.throttle(call, response)
                 connection.send(call, route.encode(correlation_id, response))
                 route.count(call, response, self._now_ns() - started_ns)
             elif call.answer is not None:  # answered before the handler returned
                 connection.send(call, call.answer)
             elif call.no_reply:
+                if quotas.is_active:
+                    quotas.throttle(call, None)
                 route.count(call, None, self._now_ns() - started_ns)
             else:
                 connection.expect(call)
@@ -373,7 +428,7 @@ class Dispatcher:
         handler = self._handlers.get(key)
         if handler is None or not handler.VERSIONS[0] <= version <= handler.VERSIONS[1]:
             return None
-        route = self._routes[key_version] = Route(handler, version, self._metrics)
+        route = self._routes[key_version] = Route(handler, version, self._metrics, self._quotas)
         return route
 
     def _refuse(self, connection: Connection, key_version: int, correlation_id: int) -> None:

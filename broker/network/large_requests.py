@@ -133,6 +133,7 @@ class LargeRequests:
     def take(self, call: Call, frame: memoryview, body: int) -> None:
         """Handle a request in turns; `frame` is valid only during this call, and its body begins at byte `body`."""
         self.sliced += 1
+        call.request_bytes = len(frame)
         connection = call.connection
         own: Bytes = frame
         copied = len(frame) <= LARGE_REQUEST_BYTES  # a larger one is in a buffer of its own
@@ -178,7 +179,7 @@ class LargeRequests:
             if response is not None:
                 self._encode(call, response)
             elif call.no_reply:
-                connection.answer(call, ())
+                call.complete()
                 route.count(call, None, route.now_ns() - call.started_ns)
             else:
                 call.local_ns = route.now_ns() - call.started_ns
@@ -191,6 +192,8 @@ class LargeRequests:
         if connection.closed:
             return
         try:
+            if route.quotas.is_active:
+                route.quotas.throttle(call, response)
             parts = route.encode_sliced(call.correlation_id, response, each)
         except Exception:
             log.exception("cannot encode response api=%s version=%d", route.name, route.version)

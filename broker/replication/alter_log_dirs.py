@@ -18,9 +18,10 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
+from odradek.broker.quota.replication_quota_manager import ReplicationQuotaManager
 from odradek.broker.replication.partition import Replica, Replicas, Worker
 from odradek.broker.replication.state.follower import truncation_offset
-from odradek.broker.runtime.timers import Clock
+from odradek.broker.runtime.timers import Clock, Timer, Timers
 from odradek.protocol.batch import HEADER_SIZE, read_header
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.topic_partition import TopicPartition
@@ -36,6 +37,8 @@ log = logging.getLogger(__name__)
 PIECE_BYTES: Final = 1 << 20
 GROWS_TO: Final = 32
 """The largest piece, as a multiple of the first one, for a move that does not catch up with the producers."""
+THROTTLED_MS: Final = 100
+"""The time until the quota of moves is looked at again while it is exceeded."""
 NO_LIMIT: Final = 2**63 - 1
 LONGEST_NAME: Final = 255
 FUTURE_NAME_SIZE: Final = len(f".{0:032x}-future")
@@ -83,7 +86,15 @@ class ReplicaMoves:
         self._stuck: dict[TopicPartition, _Move] = {}
         self._is_busy = False
         self._closed = False
+        self._quota: ReplicationQuotaManager | None = None
+        self._timers: Timers | None = None
+        self._timer: Timer | None = None
         self.piece_bytes = PIECE_BYTES
+
+    def limit(self, quota: ReplicationQuotaManager, timers: Timers) -> None:
+        """Copy no more bytes a second than `quota` allows (replica.alter.log.dirs.io.max.bytes.per.second)."""
+        self._quota = quota
+        self._timers = timers
 
     # ---- requests
 
@@ -183,6 +194,8 @@ class ReplicaMoves:
     def close(self) -> None:
         """End all moves; the broker continues them after its next start."""
         self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
 
     # ---- steps of a move
 
@@ -199,11 +212,27 @@ class ReplicaMoves:
     def _go_on(self) -> None:
         """Start the next step of the first move, unless a step is running."""
         while self._moves and not self._is_busy and not self._closed:
+            if self._quota is not None and self._quota.is_exceeded():
+                self._wait()
+                return
             name, move = next(iter(self._moves.items()))
             try:
                 self._step(name, move)
             except (KafkaError, _ReadError) as error:
                 self._broke_off(name, move, error)
+
+    def _wait(self) -> None:
+        """Look at the quota again a little later."""
+        if self._timer is None and self._timers is not None:
+            self._timer = self._timers.at(self._clock.monotonic_ms() + THROTTLED_MS, self._waited)
+
+    def _waited(self) -> None:
+        self._timer = None
+        self._go_on()
+
+    def _count(self, size: int) -> None:
+        if self._quota is not None:
+            self._quota.record(size)
 
     def _step(self, name: TopicPartition, move: _Move) -> None:
         replica, future = move.replica, move.future
@@ -229,6 +258,7 @@ class ReplicaMoves:
         now_ms, future = self._clock.now_ms(), move.future
         epochs = move.replica.log.epochs.entries()
         move.is_flushed = False
+        self._count(len(records))
 
         def copied(error: BaseException | None) -> None:
             if error is not None:
@@ -285,6 +315,7 @@ class ReplicaMoves:
             part = replica.read(offset, move.piece_bytes, upper=NO_LIMIT, at_least_one=True)
             if not isinstance(part.records, FileRange):
                 break  # compaction has removed the last records
+            self._count(len(part.records))
             _append(future, part.records, now_ms, source.epochs.entries())
         if source.config.flushes or future.recovery_point < source.recovery_point:
             future.flush(now_ms=now_ms)

@@ -197,7 +197,7 @@ class UnacknowledgedProduce:
         if isinstance(outcome, KafkaError) and outcome.code:
             refuse_unacknowledged(self._call)
         elif not self._left:
-            self._call.connection.answer(self._call, ())  # no bytes, but it limits the requests that wait
+            self._call.complete()
 
 
 def refuse_unacknowledged(call: Call) -> None:

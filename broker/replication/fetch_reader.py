@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING, Final, Protocol
 
 from odradek.broker.metadata.cache import MetadataCache
+from odradek.broker.quota.replication_quota_manager import ReplicationQuotaManager
 from odradek.broker.replication.delayed_fetch import DelayedFetch
 from odradek.broker.replication.partition import READ_COMMITTED, LogConfig, Replica, Replicas
 from odradek.broker.replication.replica_selector import NO_PREFERENCE, ReplicaSelector, leader_selector
@@ -67,9 +68,13 @@ class FetchReader:
         purgatory: DelayedOperationPurgatory,
         max_bytes: Callable[[], int],
         select: ReplicaSelector = leader_selector,
+        leader_quota: ReplicationQuotaManager | None = None,
     ) -> None:
-        """`max_bytes()` is the broker's own limit of a response (`fetch.max.bytes`)."""
+        """`max_bytes()` is the broker's own limit of a response (`fetch.max.bytes`); `leader_quota` limits what
+        throttled followers get.
+        """
         self.select = select
+        self._leader_quota = leader_quota
         self._replicas = replicas
         self._metadata_cache = metadata_cache
         self._purgatory = purgatory
@@ -82,6 +87,19 @@ class FetchReader:
             return reading.finish()
         self._purgatory.try_complete_else_watch(DelayedFetch(call, reading, sizes), sizes, max_wait_ms)
         return None
+
+    def is_throttled(self, replica: Replica, follower: int) -> bool:
+        """Whether a follower has to wait for records: it is throttled and not in sync (Kafka: shouldLeaderThrottle)."""
+        quota = self._leader_quota
+        if quota is None or not quota.is_active or follower in replica.machine.isr:
+            return False
+        return quota.is_throttled(replica.topic, replica.partition) and quota.is_exceeded()
+
+    def count_replicated(self, topic: str, partition: int, size: int) -> None:
+        """Count bytes that a follower gets against its quota."""
+        quota = self._leader_quota
+        if quota is not None and quota.is_active and quota.is_throttled(topic, partition):
+            quota.record(size)
 
     def max_bytes(self, asked: int) -> int:
         """The byte limit of one response."""
@@ -183,6 +201,11 @@ class FetchReading:
         self.results: list[Result] = []
         """The partitions of the last read, in the order of the request."""
 
+    def limit(self, most_bytes: int) -> None:
+        """Limit the size of the response further: no consumer gets more at once than its quota allows."""
+        self._max_bytes = min(self._max_bytes, most_bytes)
+        self.min_bytes = min(self.min_bytes, self._max_bytes)
+
     def try_read(self) -> tuple[dict[Replica, int], bool]:
         """Read every partition once.
 
@@ -209,6 +232,8 @@ class FetchReading:
                 else:
                     size = self._read(replica, wanted, data, min(wanted.max_bytes, left), at_least_one=found == 0)
                     if self._follower >= 0:
+                        if size and self._reader.is_throttled(replica, self._follower):
+                            data.records, size = b"", 0
                         self._ends += replica.log.end_offset
                         self._followed(replica, wanted, data)
                         urgent = urgent or self._has_new_start(replica, wanted)
@@ -334,6 +359,8 @@ class FetchReading:
                     return None
                 try:
                     self._reader.find(wanted, ids=self._ids, leader_only=self._leader_only)
+                    if self._follower >= 0 and self._reader.is_throttled(replica, self._follower):
+                        return 0
                     return self._read(replica, wanted, PartitionData(), wanted.max_bytes, at_least_one=True)
                 except KafkaError:
                     return None

@@ -18,6 +18,7 @@ from typing import Final, NamedTuple
 from zlib import crc32
 
 from odradek.broker.network.inter_broker_connection import Network, Peer, PeerLostError
+from odradek.broker.quota.replication_quota_manager import ReplicationQuotaManager
 from odradek.broker.replication.follower_replica import FollowerReplica
 from odradek.broker.replication.partition import Replica
 from odradek.broker.replication.state.follower import FetchPosition, FetchSessionHandler
@@ -30,6 +31,8 @@ log = logging.getLogger(__name__)
 FIRST_BACKOFF_MS: Final = 20
 """Backoff of a partition after a first error; each further error doubles it, up to replica.fetch.backoff.ms."""
 MOST_DOUBLINGS: Final = 16
+THROTTLED_MS: Final = 100
+"""The time until the next fetch while all partitions are throttled. (Kafka waits for replica.fetch.backoff.ms.)"""
 LATEST: Final = -1
 EARLIEST: Final = -2
 SESSION_ERRORS: Final = frozenset(
@@ -60,12 +63,14 @@ class FetchSettings(NamedTuple):
     socket_timeout_ms: int = 30_000
     fetchers: Callable[[], int] = lambda: 1
     """Fetchers, each with its own connection, for each leader (num.replica.fetchers)."""
+    quota: ReplicationQuotaManager | None = None
+    """Limits what throttled replicas fetch."""
 
 
 class _Followed:
     """The state of one fetched partition (Kafka: PartitionFetchState)."""
 
-    __slots__ = ("asking", "errors", "follower", "lag", "leader_epoch", "not_before_ms")
+    __slots__ = ("asking", "errors", "follower", "is_in_sync", "lag", "leader_epoch", "not_before_ms")
 
     def __init__(self, replica: Replica, leader_epoch: int, clock: Clock) -> None:
         self.follower = FollowerReplica(replica, clock)
@@ -75,6 +80,8 @@ class _Followed:
         """Number of errors in a row that the leader has returned for the partition."""
         self.lag = 0
         """Number of records below the leader's high watermark that this replica does not have yet."""
+        self.is_in_sync = False
+        """Whether the last response had everything below the leader's high watermark."""
         self.asking = False
         """Whether a ListOffsets request is in flight because the fetch offset was out of range."""
 
@@ -158,22 +165,38 @@ class LeaderFetcher:
         wanted: dict[Key, FetchPosition] = {}
         flight: dict[Key, tuple[_Followed, FetchPosition]] = {}
         soonest: int | None = None
+        throttles = self._settings.quota is not None and self._settings.quota.is_active
         for key, followed in self._followed.items():
             if followed.not_before_ms > now_ms:
                 soonest = min(soonest or followed.not_before_ms, followed.not_before_ms)
-            elif not followed.asking:
+            elif not followed.asking and not (throttles and self._is_throttled(followed)):
                 position = followed.follower.fetch_position(followed.leader_epoch)
                 wanted[key] = position
                 flight[key] = (followed, position)
         if not wanted:
             if soonest is not None:
                 self._after(soonest - now_ms)
+            elif throttles and any(map(self._is_throttled, self._followed.values())):
+                self._after(THROTTLED_MS)
             return
         self._in_flight = flight
         # The leader has to answer before the next delayed partition can be fetched.
         most_wait_ms = self._settings.max_wait_ms if soonest is None else soonest - now_ms
         request = self._request(wanted, most_wait_ms)
         self._peer.send_request(request, self._answered, self._lost, self._settings.socket_timeout_ms)
+
+    def _is_throttled(self, followed: _Followed) -> bool:
+        """Whether a replica has to wait: it is throttled and not in sync (Kafka: shouldFollowerThrottle)."""
+        quota = self._settings.quota
+        if quota is None or followed.is_in_sync:
+            return False
+        return quota.is_throttled(followed.replica.topic, followed.replica.partition) and quota.is_exceeded()
+
+    def _count(self, replica: Replica, size: int) -> None:
+        """Count fetched bytes of a throttled replica, in sync or not, so that the quota is that of all of them."""
+        quota = self._settings.quota
+        if quota is not None and quota.is_active and quota.is_throttled(replica.topic, replica.partition):
+            quota.record(size)
 
     def _request(self, wanted: dict[Key, FetchPosition], most_wait_ms: int) -> m.FetchRequest:
         settings, session = self._settings, self._session
@@ -271,6 +294,9 @@ class LeaderFetcher:
                     epochs = [(each.epoch, each.start_offset) for each in data.leader_epochs]
                     followed.follower.replicate(asked, data.records, *bounds, epochs)
                     followed.lag = max(0, data.high_watermark - replica.log.end_offset)
+                    followed.is_in_sync = followed.lag == 0
+                    if data.records:
+                        self._count(replica, len(data.records))
                 return
         except KafkaError as error:
             if replica.log.failure is not None:

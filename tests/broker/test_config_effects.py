@@ -25,7 +25,7 @@ from odradek.ports import free_port
 from odradek.protocol import messages as m
 from odradek.protocol.dial import Channel
 from odradek.protocol.errors import ErrorCode
-from odradek.protocol.listening import UNLIMITED, Listener, Rate
+from odradek.protocol.listening import UNLIMITED, CreationRate, Listener
 from tests.broker.admin_requests import BROKER, DELETE, LOGGER, SET, TOPIC, alter, describe, set_config
 from tests.broker.pair import HERE, Mute, running_pair
 from tests.broker.wire import DEADLINE_S, Client, batch, running_broker
@@ -182,14 +182,14 @@ async def test_buffers_of_sockets_have_the_size_that_was_set(tmp_path: Path) -> 
 
 
 def test_connections_over_the_rate_of_one_second_wait() -> None:
-    rate = Rate()
+    rate = CreationRate()
     assert [come_in(rate, 100.0, 3) for _ in range(5)] == [True, True, True, False, False]
     assert [come_in(rate, 100.4, 3) for _ in range(2)] == [True, False]
     assert [come_in(rate, 200.0, 3) for _ in range(4)] == [True, True, True, False]
     assert all(come_in(rate, 200.0, UNLIMITED) for _ in range(10))
 
 
-def come_in(rate: Rate, now_s: float, per_second: int) -> bool:
+def come_in(rate: CreationRate, now_s: float, per_second: int) -> bool:
     if rate.too_soon(now_s, per_second):
         return False
     rate.came_in()

@@ -18,6 +18,8 @@ from odradek.broker.apis.delete_records import DeleteRecords
 from odradek.broker.apis.fetch import Fetch
 from odradek.broker.coordinator.log import InternalTopicLog
 from odradek.broker.metadata.cache import BrokerMetadata, MetadataCache
+from odradek.broker.quota.quota_managers import QuotaManagers
+from odradek.broker.quota.state.rates import QuotaConfig
 from odradek.broker.replication.delayed_append import DelayedAppend
 from odradek.broker.replication.fetch_reader import FetchReader
 from odradek.broker.replication.partition import Replica, Replicas, Worker
@@ -70,7 +72,9 @@ class Leader:
         self.metadata_cache.brokers = {number: BrokerMetadata(number, ()) for number in (0, 1)}
         reader = FetchReader(self.replicas, self.metadata_cache, self.purgatory, lambda: 1 << 20)
         sessions = FetchSessions(10, iter(range(1, 10)).__next__)
-        self._fetch = Fetch(reader, self.replicas, self.metadata_cache, sessions, self.time, Idle(), AuthHelper())
+        quotas = QuotaManagers(QuotaConfig(), QuotaConfig(), self.time)
+        auth = AuthHelper()
+        self._fetch = Fetch(reader, self.replicas, self.metadata_cache, sessions, self.time, Idle(), auth, quotas)
 
     def _make(self, folder: Path, index: int) -> Replica:
         disk = OsDisk()

@@ -6,6 +6,7 @@ have no quota of their own. Kafka's classes are `ZkAdminManager` and `DynamicCon
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Iterable, Mapping
 from decimal import Decimal
@@ -69,6 +70,13 @@ def path(entity: Entity) -> str:
     return f"{user}/clients/{_node(entity[CLIENT_ID])}" if CLIENT_ID in entity else user
 
 
+def entity_of_path(path: str) -> Entity:
+    """The entity whose quotas are at a path below /config, such as "users/U/clients/C"."""
+    parts = path.split("/")
+    kinds = {"users": USER, "clients": CLIENT_ID, "ips": IP}
+    return {kinds[kind]: name_of_node(node) for kind, node in zip(parts[::2], parts[1::2], strict=True)}
+
+
 def name_of_node(node: str) -> str | None:
     """The name of an entity from the node of its path."""
     return None if node == znodes.DEFAULT_ENTITY else znodes.desanitize(node)
@@ -89,8 +97,13 @@ def value_text(entity: Entity, key: str, value: float) -> str:
 
 
 def values(properties: Mapping[str, str]) -> dict[str, float]:
-    """The quotas among the properties of an entity."""
-    return {key: float(properties[key]) for key in (*_OF_CLIENTS, *_OF_ADDRESSES) if key in properties}
+    """The quotas among the properties of an entity; those that are no numbers are ignored."""
+    found = {}
+    for key in (*_OF_CLIENTS, *_OF_ADDRESSES):
+        with contextlib.suppress(ValueError):
+            if key in properties:
+                found[key] = float(properties[key])
+    return found
 
 
 def check_filter(kinds: Iterable[str]) -> None:

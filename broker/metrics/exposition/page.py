@@ -317,6 +317,34 @@ def cleaner(at: MetricsSnapshot) -> Iterator[Metric]:
     yield CounterMetricFamily("odradek_log_cleaner_passes", "Passes over a log that were put in place", metrics.passes)
 
 
+QUOTA_VALUES: Final = {
+    "produce": ("byte_rate", "Bytes a second of Produce requests"),
+    "fetch": ("byte_rate", "Bytes a second of Fetch responses"),
+    "request": ("request_time", "Percent of the event loop's time"),
+    "controllermutation": ("tokens", "Partitions that may be created or deleted now"),
+}
+
+
+def quotas(at: MetricsSnapshot) -> Iterator[Metric]:
+    """Kafka's ClientQuotaManager and ReplicationQuotaManager: of clients that have a quota, and of throttled replicas."""
+    labels = ("user", "client_id")
+    for quota_type, (_, rows) in at.client_quotas.items():
+        name, text = QUOTA_VALUES[quota_type]
+        prefix = f"kafka_server_{quota_type}_"
+        yield gauges(prefix + name, text, labels, ((row.tags, row.value) for row in rows))
+        throttle_times = ((row.tags, row.throttle_ms) for row in rows)
+        yield gauges(prefix + "throttle_time", "Average throttle time in milliseconds", labels, throttle_times)
+    counts = [((quota_type,), float(count)) for quota_type, (count, _) in at.client_quotas.items()]
+    yield counters(
+        "odradek_quota_throttles",
+        "Requests and connections that were throttled",
+        ("quota",),
+        [*counts, (("connection",), float(at.throttled_connections))],
+    )
+    for name, rate in at.replication_rates.items():
+        yield gauge(f"kafka_server_{name}_byte_rate", "Bytes a second of throttled replicas", rate)
+
+
 class Page(Collector):
     """All families, from a new snapshot for each scrape."""
 
@@ -337,6 +365,7 @@ class Page(Collector):
             coordinators,
             connections,
             cleaner,
+            quotas,
         ):
             yield from families(at)
         yield from self._idleness(at)

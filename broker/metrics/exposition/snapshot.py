@@ -17,6 +17,10 @@ from odradek.broker.controller.state.context import Context
 from odradek.broker.group.group_metadata_manager import GroupMetadataManager
 from odradek.broker.metrics.authentication_metrics import AuthenticationMetrics
 from odradek.broker.metrics.broker_metrics import ApiMetrics, RequestMetrics, TopicMetrics
+from odradek.broker.quota.client_quota_manager import QuotaRow
+from odradek.broker.quota.connection_rate_quotas import ConnectionRateQuotas
+from odradek.broker.quota.quota_managers import QuotaManagers
+from odradek.broker.quota.replication_quota_manager import ReplicationQuotas
 from odradek.broker.replication.fetcher import Fetchers
 from odradek.broker.replication.log_cleaner import CleanerMetrics
 from odradek.broker.replication.partition import Replica, Replicas
@@ -51,6 +55,9 @@ class SnapshotSources:
     listening: Listening
     offline_directories: Callable[[], Mapping[str, bool]]
     quarantined_bytes: Callable[[], Mapping[str, int]]
+    client_quotas: QuotaManagers
+    connection_quotas: ConnectionRateQuotas
+    replication_quotas: ReplicationQuotas
 
 
 class PartitionRow(NamedTuple):
@@ -118,6 +125,9 @@ class MetricsSnapshot:
     offline_directories: Mapping[str, bool]
     quarantined_bytes: Mapping[str, int]
     cleaner: CleanerMetrics
+    client_quotas: Mapping[str, tuple[int, list[QuotaRow]]]
+    throttled_connections: int
+    replication_rates: Mapping[str, float]
     busy_s: float
     at_s: float
 
@@ -139,6 +149,9 @@ def take_snapshot(at: SnapshotSources) -> MetricsSnapshot:
         offline_directories=at.offline_directories(),
         quarantined_bytes=at.quarantined_bytes(),
         cleaner=at.cleaner(),
+        client_quotas=at.client_quotas.metrics(),
+        throttled_connections=at.connection_quotas.throttles,
+        replication_rates=at.replication_quotas.rates(),
         busy_s=time.thread_time(),
         at_s=time.monotonic(),
     )

@@ -238,6 +238,17 @@ class FetchSessions:
         session.epoch = 1 if epoch == MAX_INT32 else epoch + 1
         return FetchContext(session.partitions.values(), session, incremental=True)
 
+    def withhold(self, context: FetchContext) -> int:
+        """A response without partitions leaves, because its reader is throttled; returns its session id.
+
+        A session that the request has created ends: the reader has not got all of its partitions (Kafka:
+        FetchContext.getThrottledResponse).
+        """
+        if context.session is not None and not context.incremental:
+            self._sessions.pop(context.session_id, None)
+            return NO_SESSION
+        return context.session_id
+
     def _admit(self, size: int, *, privileged: bool, ids: bool, now_ms: int) -> FetchSession | None:
         if len(self._sessions) >= self._slots and not self._make_room(size, privileged=privileged, now_ms=now_ms):
             return None

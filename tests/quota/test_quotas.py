@@ -1,0 +1,288 @@
+"""Quotas of one broker: what a client under a quota gets, and when changes take effect. `test_rates_oracle` compares
+the arithmetic with Kafka's classes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from odradek.broker.quota.client_quota_manager import FEW_ENTITIES, ClientQuotaManager
+from odradek.broker.quota.connection_rate_quotas import ConnectionRateQuotas
+from odradek.broker.quota.replication_quota_manager import ReplicationQuotas, throttled_partitions
+from odradek.broker.quota.state.rates import QuotaConfig
+from odradek.broker.server import Broker
+from odradek.protocol import messages as m
+from odradek.protocol.errors import ErrorCode
+from tests.broker.admin_scripts import alter_quotas
+from tests.broker.wire import Client, batch, fetch_request, produce_request, running_broker
+from tests.machines.group_harness import VirtualTime
+from tests.support.eventually import eventually_async
+
+KB = bytes(1000)
+ANYBODY: dict[str, str | None] = {"client-id": None}
+
+
+async def set_quota(broker: Broker, client: Client, entity: dict[str, str | None], **quotas: float | None) -> None:
+    """Change quotas, and wait until the broker applies them."""
+    clients = broker.running.quotas.clients
+    before = clients.is_active
+    (entry,) = (await client.ask(alter_quotas((entity, quotas)))).entries
+    assert entry.error_code == ErrorCode.NONE
+    wanted = any(value is not None for value in quotas.values())
+    if wanted != before:
+        await eventually_async(lambda: asyncio.sleep(0, clients.is_active), lambda active: active == wanted)
+
+
+async def test_a_producer_over_its_quota_gets_its_answer_at_once_and_is_not_read_for_the_throttle_time(
+    broker: Broker, client: Client
+) -> None:
+    await client.create_topic("t")
+    await set_quota(broker, client, ANYBODY, producer_byte_rate=20_000)
+    size = 0
+    for _ in range(11):  # 10 full windows of 20,000 bytes are allowed at once
+        answer = await client.ask(produce_request("t", batch(bytes(19_000))), 12)
+        size += 19_000
+        if answer.throttle_time_ms:
+            break
+    answer = await client.ask(produce_request("t", batch(bytes(40_000))), 12)
+    assert answer.responses[0].partition_responses[0].error_code == ErrorCode.NONE
+    throttle_ms = answer.throttle_time_ms
+    assert 500 <= throttle_ms <= 4000
+    started = time.monotonic()
+    await client.ask(m.ApiVersionsRequest(), 0)
+    assert throttle_ms / 1000 - 0.05 <= time.monotonic() - started <= throttle_ms / 1000 + 1
+
+
+async def test_other_clients_are_served_while_one_is_throttled(broker: Broker, client: Client) -> None:
+    await client.create_topic("t")
+    await set_quota(broker, client, {"client-id": "greedy"}, producer_byte_rate=1000)
+    greedy = await Client.connect(broker.port)
+    for version in (3, 9):
+        await greedy.send(produce_request("t", batch(bytes(20_000)), acks=1), version, client_id="greedy")
+    first = await greedy.receive()
+    assert first.throttle_time_ms > 5000
+    answer = await client.ask(produce_request("t", batch(KB)), 12)
+    assert answer.throttle_time_ms == 0
+    log = broker.replicas.get("t", 0).log  # type: ignore[union-attr]
+    assert log.end_offset == 2, "the second request of the throttled client was handled"
+    greedy.close()
+
+
+async def test_a_producer_without_acknowledgements_is_throttled(broker: Broker, client: Client) -> None:
+    await client.create_topic("t")
+    await set_quota(broker, client, ANYBODY, producer_byte_rate=30_000)
+    await client.send(produce_request("t", batch(bytes(360_000)), acks=0), 9)
+    client.forget()
+    started = time.monotonic()
+    await client.ask(m.ApiVersionsRequest(), 0)
+    assert time.monotonic() - started >= 1.5
+
+
+async def test_a_consumer_over_its_quota_gets_no_records_and_the_bytes_do_not_count(
+    broker: Broker, client: Client
+) -> None:
+    await client.create_topic("t")
+    for _ in range(20):
+        await client.produce("t", batch(bytes(10_000)))
+    await set_quota(broker, client, ANYBODY, consumer_byte_rate=10_000)
+    fetched, throttled = 0, None
+    while throttled is None and fetched < 400_000:
+        answer = await client.ask(fetch_request("t", fetched // 10_000 % 20, partition_max_bytes=10_000), 12)
+        if answer.throttle_time_ms:
+            throttled = answer
+        else:
+            fetched += len(answer.responses[0].partitions[0].records)
+    assert throttled is not None
+    assert throttled.responses == [] and throttled.error_code == ErrorCode.NONE
+    assert 90_000 <= fetched <= 121_000
+    assert throttled.throttle_time_ms <= 2200
+    answer = await client.ask(fetch_request("t", 0, partition_max_bytes=10_000), 12)
+    assert answer.throttle_time_ms == 0 and answer.responses[0].partitions[0].records
+
+
+async def test_a_throttled_consumer_gets_no_session_and_a_response_no_larger_than_its_quota(
+    broker: Broker, client: Client
+) -> None:
+    await client.create_topic("t")
+    for _ in range(5):
+        await client.produce("t", batch(bytes(10_000)))
+    await set_quota(broker, client, ANYBODY, consumer_byte_rate=1500)
+    answer = await client.ask(fetch_request("t", 0, session_epoch=0), 12)
+    assert answer.session_id and len(answer.responses[0].partitions[0].records) <= 15_000
+    answer = await client.ask(fetch_request("t", 0, session_epoch=0), 12)
+    assert answer.throttle_time_ms and answer.session_id == 0 and not answer.responses
+    assert len(broker.running.sources.sessions) == 1
+
+
+async def test_requests_are_throttled_by_the_time_that_they_take(broker: Broker, client: Client) -> None:
+    await set_quota(broker, client, ANYBODY, request_percentage=0.001)
+
+    async def throttle_ms() -> int:
+        answer = await client.ask(m.MetadataRequest(topics=None), 12)
+        return int(answer.throttle_time_ms)
+
+    found = await throttle_ms()
+    assert 0 < found <= 1000, "a request quota throttles for a window at most"
+    await set_quota(broker, client, ANYBODY, request_percentage=None)
+    assert await throttle_ms() == 0
+
+
+async def test_the_most_exact_quota_counts_and_its_removal_reveals_the_next_one(broker: Broker, client: Client) -> None:
+    quotas = broker.running.quotas.clients.produce
+
+    def bound() -> float | None:
+        class Call:
+            client_id = "test"
+
+            class session:
+                class principal:
+                    name = "ANONYMOUS"
+
+        sensor = quotas.sensor(Call)  # type: ignore[arg-type]
+        return None if sensor is None else sensor.bound
+
+    steps: list[tuple[dict[str, str | None], float | None, float | None]] = [
+        ({"client-id": None}, 1000, 1000),
+        ({"client-id": "test"}, 2000, 2000),
+        ({"user": None}, 3000, 3000),
+        ({"user": "ANONYMOUS"}, 4000, 4000),
+        ({"user": "ANONYMOUS", "client-id": "test"}, 5000, 5000),
+        ({"user": "ANONYMOUS", "client-id": "test"}, None, 4000),
+        ({"user": "ANONYMOUS"}, None, 3000),
+        ({"user": None}, None, 2000),
+        ({"client-id": "test"}, None, 1000),
+        ({"client-id": None}, None, None),
+    ]
+    for entity, value, expected in steps:
+        await client.ask(alter_quotas((entity, {"producer_byte_rate": value})))
+        await eventually_async(lambda: asyncio.sleep(0, bound()), lambda found, wanted=expected: found == wanted)
+    assert not broker.running.quotas.clients.is_active
+
+
+def _topic(name: str, partitions: int) -> m.CreateTopicsRequest:
+    return m.CreateTopicsRequest(
+        topics=[m.CreateTopicsRequest.CreatableTopic(name=name, num_partitions=partitions, replication_factor=1)],
+        timeout_ms=10_000,
+    )
+
+
+async def test_partitions_over_the_quota_are_refused_in_new_versions_and_only_delayed_in_old_ones(
+    broker: Broker, client: Client
+) -> None:
+    await set_quota(broker, client, ANYBODY, controller_mutation_rate=2)
+    answer = await client.ask(_topic("a", 30), 7)  # the bucket has 22 tokens
+    assert answer.topics[0].error_code == ErrorCode.NONE and answer.throttle_time_ms == 0
+    answer = await client.ask(_topic("b", 1), 7)
+    assert answer.topics[0].error_code == ErrorCode.THROTTLING_QUOTA_EXCEEDED
+    assert 0 < answer.throttle_time_ms <= 4000
+    old, other = await Client.connect(broker.port), await Client.connect(broker.port)
+    answer = await old.ask(_topic("c", 6), 5)
+    assert answer.topics[0].error_code == ErrorCode.NONE and 2000 <= answer.throttle_time_ms <= 7000
+    request = m.CreatePartitionsRequest
+    more = request(topics=[request.CreatePartitionsTopic(name="a", count=31, assignments=None)], timeout_ms=10_000)
+    refused = await other.ask(more, 3)
+    assert refused.results[0].error_code == ErrorCode.THROTTLING_QUOTA_EXCEEDED and refused.throttle_time_ms > 0
+    another = await Client.connect(broker.port)
+    delete = m.DeleteTopicsRequest(topics=[m.DeleteTopicsRequest.DeleteTopicState(name="a")], timeout_ms=10_000)
+    refused = await another.ask(delete, 6)
+    assert refused.responses[0].error_code == ErrorCode.THROTTLING_QUOTA_EXCEEDED
+    last = await Client.connect(broker.port)
+    validation = m.CreateTopicsRequest(topics=_topic("d", 1).topics, timeout_ms=1000, validate_only=True)
+    assert (await last.ask(validation, 7)).topics[0].error_code == ErrorCode.NONE
+    for each in (old, other, another, last):
+        each.close()
+
+
+async def test_an_address_over_its_connection_quota_waits_and_is_closed(broker: Broker, client: Client) -> None:
+    await client.ask(alter_quotas(({"ip": "127.0.0.1"}, {"connection_creation_rate": 1.0})))
+    connections = broker.running.quotas.connections
+    await eventually_async(lambda: asyncio.sleep(0, connections.addresses()), lambda found: found == ["127.0.0.1"])
+    opened = [await Client.connect(broker.port) for _ in range(12)]
+    answered = 0
+    for each in opened[:10]:
+        answered += bool((await each.ask(m.ApiVersionsRequest(), 0)).api_keys)
+    assert answered == 10
+    started = time.monotonic()
+    assert await opened[-1].is_closed()
+    assert 0.05 <= time.monotonic() - started <= 5
+    for each in opened:
+        each.close()
+
+
+async def test_quotas_of_a_former_run_are_effective_from_the_start(tmp_path: Path) -> None:
+    async with running_broker(tmp_path / "data") as broker:
+        client = await Client.connect(broker.port)
+        await client.ask(
+            alter_quotas(
+                ({"user": "u", "client-id": None}, {"consumer_byte_rate": 7.0}),
+                ({"ip": None}, {"connection_creation_rate": 9.0}),
+            )
+        )
+        client.close()
+    async with running_broker(tmp_path / "data") as broker:
+        assert broker.running.quotas.clients.entities() == [{"user": "u", "client-id": None}]
+        assert broker.running.quotas.connections.addresses() == [None]
+
+
+class _Call:
+    """A request of a client with this id."""
+
+    def __init__(self, client_id: str) -> None:
+        self.client_id = client_id
+
+    class session:
+        class principal:
+            name = "u"
+
+
+def test_invented_client_ids_cost_no_lasting_memory() -> None:
+    clock = VirtualTime()
+    manager = ClientQuotaManager(QuotaConfig(), clock)
+    manager.update({"client-id": None}, 1000.0)
+    for number in range(20 * FEW_ENTITIES):
+        assert manager.record(_Call(f"c{number}"), 5, clock.monotonic_ms()) == 0  # type: ignore[arg-type]
+        clock.advance(15)
+    assert len(list(manager.metrics())) <= 2 * FEW_ENTITIES
+
+
+def test_a_negative_quota_or_one_that_is_no_number_is_none() -> None:
+    clock: Any = VirtualTime()
+    for bound in (float("nan"), -1.0):
+        manager = ClientQuotaManager(QuotaConfig(), clock)
+        manager.update({"client-id": None}, bound)
+        assert manager.record(_Call("c"), 1e9, 0) == 0  # type: ignore[arg-type]
+
+
+def test_an_address_may_open_connections_again_after_the_throttle_time() -> None:
+    clock = VirtualTime()
+    quotas = ConnectionRateQuotas(QuotaConfig(), clock)
+    quotas.update(None, 5)
+    allowed = 0
+    for _ in range(60_000 // 20):
+        clock.advance(20)
+        allowed += quotas.throttle_ms("10.0.0.1") == 0
+    assert allowed == pytest.approx(5 * 60, rel=0.2)
+    quotas.update("10.0.0.1", 100_000)
+    assert quotas.throttle_ms("10.0.0.1") == 0
+
+
+def test_throttled_replicas_are_those_of_this_broker() -> None:
+    assert throttled_partitions("*", 1) is None
+    assert throttled_partitions("0:1,1:2, 5:1", 1) == {0, 5}
+    clock = VirtualTime()
+    quotas = ReplicationQuotas(1, QuotaConfig(), QuotaConfig(), clock)
+    quotas.topic_config_changed("t", {"leader.replication.throttled.replicas": "0:1,3:2"})
+    assert quotas.leader.is_throttled("t", 0) and not quotas.leader.is_throttled("t", 3)
+    assert not quotas.follower.is_active
+    quotas.leader.update_quota(1000)
+    quotas.leader.record(1001)
+    assert quotas.leader.is_exceeded()
+    clock.advance(2000)
+    assert not quotas.leader.is_exceeded()
+    quotas.topic_config_changed("t", {})
+    assert not quotas.leader.is_active
