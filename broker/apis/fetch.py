@@ -64,6 +64,8 @@ BEFORE_THE_LOG = (
 )
 """Errors before a log is read: Kafka then sends an empty list of aborted transactions in place of null."""
 ISOLATION_LEVELS: Final = (0, 1)
+FIELD_BYTES: Final = 48
+"""About the size of a partition in a response without its records, and of the other fields: they count, too."""
 TopicResponse = m.FetchResponse.FetchableTopicResponse
 
 
@@ -113,7 +115,8 @@ class Fetch:
             denied = self._denied(call, context, replica_id)
         reading = FetchReading(self._reader, self, call, request, context, replica_id, replica_epoch, denied)
         if self._quotas.is_active and not call.from_follower:
-            reading.limit(self._quotas.most_fetch_bytes(call))
+            fields = FIELD_BYTES * (1 + len(context.partitions))
+            reading.limit(max(0, self._quotas.most_fetch_bytes(call) - fields))
         return self._reader.fetch(call, reading, request.max_wait_ms)
 
     def _denied(self, call: Call, context: FetchContext, replica_id: int) -> Collection[str]:
@@ -168,7 +171,7 @@ class Fetch:
         A consumer that is throttled gets no records and fetches the same partitions again (KIP-219).
         """
         if self._quotas.is_active and not call.from_follower:
-            size = sum(size for _, _, size in reading.results)
+            size = sum(size for _, _, size in reading.results) + FIELD_BYTES * (1 + len(reading.results))
             if self._quotas.throttle_fetch(call, size):
                 return m.FetchResponse(session_id=self._sessions.withhold(reading.context))
         response = self._response(call, reading)

@@ -171,6 +171,14 @@ class Call(Exchange):
         connection.answer(self, parts)
         self.route.count(self, response, self.route.now_ns() - self.started_ns)
 
+    def complete(self) -> None:
+        """Complete a request whose handler returned None, and that has no response. It sends no bytes, but it limits
+        the requests that wait.
+        """
+        if self.route.quotas.is_active:
+            self.route.quotas.throttle(self, None)
+        self.connection.answer(self, ())
+
 
 class LargeCall(Call):
     """A large request, whose response is encoded in turns with the loop."""
@@ -192,14 +200,6 @@ class LargeCall(Call):
     def reply(self, response: Any) -> None:
         """Answer a request whose handler returned None."""
         self._large.reply(self, response)
-
-    def complete(self) -> None:
-        """Complete a request whose handler returned None, and that has no response. It sends no bytes, but it limits
-        the requests that wait.
-        """
-        if self.route.quotas.is_active:
-            self.route.quotas.throttle(self, None)
-        self.connection.answer(self, ())
 
 
 class LocalCall:
@@ -406,9 +406,12 @@ class Dispatcher:
         try:
             response = route.handle(call, request)
             if response is not None:
-                if quotas.is_active:
+                parts = route.encode(correlation_id, response)
+                if quotas.is_active:  # after the encoding, which is a part of the time that the request takes
                     quotas.throttle(call, response)
-                connection.send(call, route.encode(correlation_id, response))
+                    if call.throttle_ms > 0:
+                        parts = route.encode(correlation_id, response)
+                connection.send(call, parts)
                 route.count(call, response, self._now_ns() - started_ns)
             elif call.answer is not None:  # answered before the handler returned
                 connection.send(call, call.answer)

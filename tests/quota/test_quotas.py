@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +16,8 @@ from odradek.broker.quota.client_quota_manager import FEW_ENTITIES, ClientQuotaM
 from odradek.broker.quota.connection_rate_quotas import ConnectionRateQuotas
 from odradek.broker.quota.replication_quota_manager import ReplicationQuotas, throttled_partitions
 from odradek.broker.quota.state.rates import QuotaConfig
+from odradek.broker.security.session import Session
+from odradek.broker.security.state.principals import KafkaPrincipal
 from odradek.broker.server import Broker
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
@@ -25,6 +28,12 @@ from tests.support.eventually import eventually_async
 
 KB = bytes(1000)
 ANYBODY: dict[str, str | None] = {"client-id": None}
+
+
+def call_of(client_id: str, user: str = "u") -> Any:
+    """A request of a client."""
+    session = Session(KafkaPrincipal("User", user))
+    return SimpleNamespace(client_id=client_id, session=session)
 
 
 async def set_quota(broker: Broker, client: Client, entity: dict[str, str | None], **quotas: float | None) -> None:
@@ -98,11 +107,13 @@ async def test_a_consumer_over_its_quota_gets_no_records_and_the_bytes_do_not_co
         else:
             fetched += len(answer.responses[0].partitions[0].records)
     assert throttled is not None
-    assert throttled.responses == [] and throttled.error_code == ErrorCode.NONE
+    assert throttled.responses == []
+    assert throttled.error_code == ErrorCode.NONE
     assert 90_000 <= fetched <= 121_000
     assert throttled.throttle_time_ms <= 2200
     answer = await client.ask(fetch_request("t", 0, partition_max_bytes=10_000), 12)
-    assert answer.throttle_time_ms == 0 and answer.responses[0].partitions[0].records
+    assert answer.throttle_time_ms == 0
+    assert answer.responses[0].partitions[0].records
 
 
 async def test_a_throttled_consumer_gets_no_session_and_a_response_no_larger_than_its_quota(
@@ -113,9 +124,12 @@ async def test_a_throttled_consumer_gets_no_session_and_a_response_no_larger_tha
         await client.produce("t", batch(bytes(10_000)))
     await set_quota(broker, client, ANYBODY, consumer_byte_rate=1500)
     answer = await client.ask(fetch_request("t", 0, session_epoch=0), 12)
-    assert answer.session_id and len(answer.responses[0].partitions[0].records) <= 15_000
+    assert answer.session_id
+    assert len(answer.responses[0].partitions[0].records) <= 15_000
     answer = await client.ask(fetch_request("t", 0, session_epoch=0), 12)
-    assert answer.throttle_time_ms and answer.session_id == 0 and not answer.responses
+    assert answer.throttle_time_ms
+    assert answer.session_id == 0
+    assert not answer.responses
     assert len(broker.running.sources.sessions) == 1
 
 
@@ -136,14 +150,7 @@ async def test_the_most_exact_quota_counts_and_its_removal_reveals_the_next_one(
     quotas = broker.running.quotas.clients.produce
 
     def bound() -> float | None:
-        class Call:
-            client_id = "test"
-
-            class session:
-                class principal:
-                    name = "ANONYMOUS"
-
-        sensor = quotas.sensor(Call)  # type: ignore[arg-type]
+        sensor = quotas.sensor(call_of("test", "ANONYMOUS"))
         return None if sensor is None else sensor.bound
 
     steps: list[tuple[dict[str, str | None], float | None, float | None]] = [
@@ -176,17 +183,20 @@ async def test_partitions_over_the_quota_are_refused_in_new_versions_and_only_de
 ) -> None:
     await set_quota(broker, client, ANYBODY, controller_mutation_rate=2)
     answer = await client.ask(_topic("a", 30), 7)  # the bucket has 22 tokens
-    assert answer.topics[0].error_code == ErrorCode.NONE and answer.throttle_time_ms == 0
+    assert answer.topics[0].error_code == ErrorCode.NONE
+    assert answer.throttle_time_ms == 0
     answer = await client.ask(_topic("b", 1), 7)
     assert answer.topics[0].error_code == ErrorCode.THROTTLING_QUOTA_EXCEEDED
     assert 0 < answer.throttle_time_ms <= 4000
     old, other = await Client.connect(broker.port), await Client.connect(broker.port)
     answer = await old.ask(_topic("c", 6), 5)
-    assert answer.topics[0].error_code == ErrorCode.NONE and 2000 <= answer.throttle_time_ms <= 7000
+    assert answer.topics[0].error_code == ErrorCode.NONE
+    assert 2000 <= answer.throttle_time_ms <= 7000
     request = m.CreatePartitionsRequest
     more = request(topics=[request.CreatePartitionsTopic(name="a", count=31, assignments=None)], timeout_ms=10_000)
     refused = await other.ask(more, 3)
-    assert refused.results[0].error_code == ErrorCode.THROTTLING_QUOTA_EXCEEDED and refused.throttle_time_ms > 0
+    assert refused.results[0].error_code == ErrorCode.THROTTLING_QUOTA_EXCEEDED
+    assert refused.throttle_time_ms > 0
     another = await Client.connect(broker.port)
     delete = m.DeleteTopicsRequest(topics=[m.DeleteTopicsRequest.DeleteTopicState(name="a")], timeout_ms=10_000)
     refused = await another.ask(delete, 6)
@@ -229,23 +239,12 @@ async def test_quotas_of_a_former_run_are_effective_from_the_start(tmp_path: Pat
         assert broker.running.quotas.connections.addresses() == [None]
 
 
-class _Call:
-    """A request of a client with this id."""
-
-    def __init__(self, client_id: str) -> None:
-        self.client_id = client_id
-
-    class session:
-        class principal:
-            name = "u"
-
-
 def test_invented_client_ids_cost_no_lasting_memory() -> None:
     clock = VirtualTime()
     manager = ClientQuotaManager(QuotaConfig(), clock)
     manager.update({"client-id": None}, 1000.0)
     for number in range(20 * FEW_ENTITIES):
-        assert manager.record(_Call(f"c{number}"), 5, clock.monotonic_ms()) == 0  # type: ignore[arg-type]
+        assert manager.record(call_of(f"c{number}"), 5, clock.monotonic_ms()) == 0
         clock.advance(15)
     assert len(list(manager.metrics())) <= 2 * FEW_ENTITIES
 
@@ -255,7 +254,7 @@ def test_a_negative_quota_or_one_that_is_no_number_is_none() -> None:
     for bound in (float("nan"), -1.0):
         manager = ClientQuotaManager(QuotaConfig(), clock)
         manager.update({"client-id": None}, bound)
-        assert manager.record(_Call("c"), 1e9, 0) == 0  # type: ignore[arg-type]
+        assert manager.record(call_of("c"), 1e9, 0) == 0
 
 
 def test_an_address_may_open_connections_again_after_the_throttle_time() -> None:
@@ -277,7 +276,8 @@ def test_throttled_replicas_are_those_of_this_broker() -> None:
     clock = VirtualTime()
     quotas = ReplicationQuotas(1, QuotaConfig(), QuotaConfig(), clock)
     quotas.topic_config_changed("t", {"leader.replication.throttled.replicas": "0:1,3:2"})
-    assert quotas.leader.is_throttled("t", 0) and not quotas.leader.is_throttled("t", 3)
+    assert quotas.leader.is_throttled("t", 0)
+    assert not quotas.leader.is_throttled("t", 3)
     assert not quotas.follower.is_active
     quotas.leader.update_quota(1000)
     quotas.leader.record(1001)

@@ -10,19 +10,27 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from odradek.broker_process import BrokerProcess
+from odradek.wire import Wire, parse_address
+from tests.broker.wire import fetch_request
 from tests.jvm.kafka import Kafka
 from tests.jvm.tools import run_tool
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow]
 
 BYTE_RATE = 200_000
-MEASURED_S = 14.0
+BEFORE_S = 5.0
+"""The bytes of ten windows are allowed at once; the client is throttled at this time after them."""
+MEASURED_S = 22.5
+"""Twice the time after which those ten windows do not count any more, and as many bytes are allowed again: the eleven
+windows that count, and a part of the next one."""
 TOLERANCE = 0.05
 VALUE = bytes(4000)
+LARGEST_BATCH = 16_384
+FETCH_VERSION = 11
 TIMEOUT_S = 30.0
 
 
@@ -42,6 +50,25 @@ def configure(bootstrap: str, *arguments: str) -> None:
     run_tool("3.9.2", "kafka-configs", ["--bootstrap-server", bootstrap, "--alter", *arguments])
 
 
+class Measure:
+    """The bytes of a client within MEASURED_S, which begin BEFORE_S after its first ones."""
+
+    def __init__(self, started_s: float) -> None:
+        self.started_s = started_s
+        self._before: int | None = None
+        self.size = 0
+
+    def goes_on(self, size: int) -> bool:
+        """Whether the client has to go on; it has `size` bytes now."""
+        passed_s = time.monotonic() - self.started_s - BEFORE_S
+        if passed_s < 0:
+            return True
+        if self._before is None:
+            self._before = size
+        self.size = size - self._before
+        return passed_s < MEASURED_S
+
+
 def produced_per_second(bootstrap: str) -> float:
     """The bytes a second of values that a producer gets acknowledged while it always has more."""
     acknowledged = 0
@@ -50,7 +77,7 @@ def produced_per_second(bootstrap: str) -> float:
             "bootstrap.servers": bootstrap,
             "client.id": "writer",
             "linger.ms": 5,
-            "batch.size": 16_384,
+            "batch.size": LARGEST_BATCH,
             "queue.buffering.max.messages": 200,
             "socket.timeout.ms": 60_000,
         }
@@ -60,51 +87,37 @@ def produced_per_second(bootstrap: str) -> float:
         nonlocal acknowledged
         acknowledged += len(VALUE) if error is None else 0
 
-    started = time.monotonic()
-    while time.monotonic() - started < MEASURED_S:
+    measure = Measure(time.monotonic())
+    while measure.goes_on(acknowledged):
         try:
             producer.produce("written", VALUE, on_delivery=delivered)
         except BufferError:
             producer.poll(0.01)
         producer.poll(0)
-    rate = acknowledged / (time.monotonic() - started)
     producer.purge()
     producer.flush(TIMEOUT_S)
-    return rate
+    return measure.size / MEASURED_S
 
 
 def consumed_per_second(bootstrap: str) -> float:
-    """The bytes a second of values that a consumer gets."""
-    consumer = Consumer(
-        {
-            "bootstrap.servers": bootstrap,
-            "client.id": "reader",
-            "group.id": "g",
-            "auto.offset.reset": "earliest",
-            "fetch.message.max.bytes": 50_000,
-            "queued.min.messages": 100_000,
-        }
-    )
-    consumer.subscribe(["read"])
-    started, size = 0.0, 0
-    while not started or time.monotonic() - started < MEASURED_S:
-        message = consumer.poll(0.5)
-        if message is not None:
-            assert message.error() is None
-            started = started or time.monotonic()
-            size += len(message.value())
-    rate = size / (time.monotonic() - started)
-    consumer.close()
-    return rate
+    """The bytes a second of batches that a consumer gets that fetches again at once; the broker makes it wait."""
+    host, port = parse_address(bootstrap)
+    measure, size = Measure(time.monotonic()), 0
+    request = fetch_request("read", 0, max_wait_ms=500, partition_max_bytes=LARGEST_BATCH)
+    with Wire(host, port, timeout_s=TIMEOUT_S, client_id="reader") as wire:
+        while measure.goes_on(size):
+            for topic in wire.ask(request, FETCH_VERSION).responses:
+                size += sum(len(each.records or b"") for each in topic.partitions)
+    return measure.size / MEASURED_S
 
 
 def fill(bootstrap: str) -> None:
-    """A topic with more than the consumer can read in its time."""
+    """Create the topics, one of them with a batch to fetch."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     for created in admin.create_topics([NewTopic("read", 1), NewTopic("written", 1)]).values():
         created.result(TIMEOUT_S)
-    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 20})
-    for _ in range(int(2 * BYTE_RATE * MEASURED_S / len(VALUE))):
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 50, "batch.size": LARGEST_BATCH})
+    for _ in range(3):
         producer.produce("read", VALUE)
     assert producer.flush(TIMEOUT_S) == 0
 

@@ -326,7 +326,7 @@ QUOTA_VALUES: Final = {
 
 
 def quotas(at: MetricsSnapshot) -> Iterator[Metric]:
-    """Kafka's ClientQuotaManager and ReplicationQuotaManager: of clients that have a quota, and of throttled replicas."""
+    """Kafka's ClientQuotaManager and ReplicationQuotaManager: clients that have a quota, and throttled replicas."""
     labels = ("user", "client_id")
     for quota_type, (_, rows) in at.client_quotas.items():
         name, text = QUOTA_VALUES[quota_type]
