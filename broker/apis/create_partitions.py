@@ -13,6 +13,7 @@ from odradek.broker.controller.auto_topic_creation import TopicsKnown
 from odradek.broker.controller.controller import Controller, NewPartitions
 from odradek.broker.quota.quota_managers import QuotaManagers
 from odradek.broker.runtime.request_tasks import RequestTasks
+from odradek.broker.runtime.turns import each as items_of
 from odradek.broker.security.auth_helper import AuthHelper
 from odradek.broker.security.state.acls import AclOperation, ResourceType
 from odradek.protocol import messages as m
@@ -63,10 +64,10 @@ class CreatePartitions:
         except KafkaError as error:
             outcomes = dict.fromkeys(counts, (error.code, None))
         else:
-            for name, count in counts.items():
+            for name, count in items_of(counts.items()):
                 if count > 1:
                     outcomes[name] = ErrorCode.INVALID_REQUEST, f"topic {name!r} is named {count} times in the request"
-            for name in once:
+            for name in items_of(once):
                 if name not in allowed:
                     outcomes[name] = ErrorCode.TOPIC_AUTHORIZATION_FAILED, "The topic authorization is failed."
         grown = {topic.name: topic.count for topic in request.topics if outcomes[topic.name][0] is ErrorCode.NONE}
@@ -81,7 +82,7 @@ class CreatePartitions:
                 m.CreatePartitionsResponse(
                     results=[
                         Result(name=name, error_code=code, error_message=message)
-                        for name, (code, message) in outcomes.items()
+                        for name, (code, message) in items_of(outcomes.items())
                     ]
                 )
             )

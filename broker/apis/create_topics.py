@@ -18,6 +18,7 @@ from odradek.broker.controller.controller import Controller, NewTopic, TopicOutc
 from odradek.broker.metadata.state.topics import CLUSTER_METADATA
 from odradek.broker.quota.quota_managers import QuotaManagers
 from odradek.broker.runtime.request_tasks import RequestTasks
+from odradek.broker.runtime.turns import each as items_of
 from odradek.broker.security.auth_helper import AuthHelper
 from odradek.broker.security.state.acls import AclOperation, ResourceType
 from odradek.protocol import messages as m
@@ -56,7 +57,7 @@ class CreateTopics:
     async def _create(self, call: Call, request: m.CreateTopicsRequest) -> None:
         counts = Counter(topic.name for topic in request.topics)
         allowed, describable = self._authorized(call, counts)
-        once = (topic for topic in request.topics if counts[topic.name] == 1)
+        once = (topic for topic in items_of(request.topics) if counts[topic.name] == 1)
         wanted = [_new_topic(topic) for topic in once if topic.name in allowed]
         quota = self._quotas.mutations(call, STRICT_QUOTA_SINCE)
         try:
@@ -66,16 +67,16 @@ class CreateTopics:
         except KafkaError as error:
             outcomes = [TopicOutcome(topic.name, error.code, error.message) for topic in wanted]
         refused = _refused(request.topics, counts, allowed)
-        made = [outcome for outcome in outcomes if outcome.error is ErrorCode.NONE]
+        made = [outcome for outcome in items_of(outcomes) if outcome.error is ErrorCode.NONE]
 
         def answer() -> None:
             topics = [
                 _late(outcome)
                 if outcome.error is ErrorCode.NONE and not self._in_time(request, outcome)
                 else _result(outcome, is_described=outcome.name in describable)
-                for outcome in outcomes
+                for outcome in items_of(outcomes)
             ]
-            for outcome in refused:
+            for outcome in items_of(refused):
                 result = _result(outcome)
                 if outcome.name not in describable:
                     result.topic_config_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
@@ -116,7 +117,7 @@ def _refused(
 ) -> list[TopicOutcome]:
     """The topics that the request names several times, or that the client may not create."""
     outcomes = []
-    for name in (topic.name for topic in topics):
+    for name in (topic.name for topic in items_of(topics)):
         if counts[name] > 1:
             message = f"topic {name!r} is named {counts[name]} times in the request"
             outcomes.append(TopicOutcome(name, ErrorCode.INVALID_REQUEST, message))

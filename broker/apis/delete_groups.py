@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from odradek.broker.group.group_metadata_manager import GroupMetadataManager
+from odradek.broker.runtime.turns import each as items_of
 from odradek.broker.security.auth_helper import AuthHelper
 from odradek.broker.security.state.acls import AclOperation, ResourceType
 from odradek.protocol import messages as m
@@ -28,7 +29,7 @@ class DeleteGroups:
         return m.DeleteGroupsResponse(
             results=[
                 m.DeleteGroupsResponse.DeletableGroupResult(group_id=group_id, error_code=self._delete(call, group_id))
-                for group_id in dict.fromkeys(request.groups_names)
+                for group_id in items_of(dict.fromkeys(request.groups_names))
             ]
         )
 

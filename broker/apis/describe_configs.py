@@ -55,9 +55,16 @@ class DescribeConfigs:
         self._request_tasks.run(self._answer(call, request), call.connection.close)
 
     async def _answer(self, call: Call, request: m.DescribeConfigsRequest) -> None:
-        call.reply(
-            m.DescribeConfigsResponse(results=[await self._describe(call, request, each) for each in request.resources])
-        )
+        # A resource that the request repeats is described once; its results are one object.
+        found: dict[tuple[int, str, tuple[str, ...] | None], m.DescribeConfigsResponse.DescribeConfigsResult] = {}
+        results = []
+        for each in request.resources:
+            keys = each.configuration_keys
+            key = each.resource_type, each.resource_name, None if keys is None else tuple(keys)
+            if key not in found:
+                found[key] = await self._describe(call, request, each)
+            results.append(found[key])
+        call.reply(m.DescribeConfigsResponse(results=results))
 
     async def _describe(
         self, call: Call, request: m.DescribeConfigsRequest, resource: m.DescribeConfigsRequest.DescribeConfigsResource
@@ -69,7 +76,7 @@ class DescribeConfigs:
         except KafkaError as error:
             result.error_code, result.error_message = error.code, error.message
             return result
-        wanted = resource.configuration_keys
+        wanted = set(resource.configuration_keys or ())
         result.configs = [
             _entry(entry, call.version, request) for entry in entries if not wanted or entry.name in wanted
         ]

@@ -12,6 +12,7 @@ from odradek.broker.group.group_metadata_manager import GroupMetadataManager
 from odradek.broker.group.state.classic_group import ClassicGroup
 from odradek.broker.group.state.classic_members import Member
 from odradek.broker.group.state.classic_requests import ClassicGroupState
+from odradek.broker.runtime.turns import each as items_of
 from odradek.broker.security.auth_helper import AuthHelper
 from odradek.broker.security.state.acls import AclOperation, ResourceType
 from odradek.protocol import messages as m
@@ -36,10 +37,15 @@ class DescribeGroups:
         self._auth = auth
 
     def handle(self, call: Call, request: m.DescribeGroupsRequest) -> m.DescribeGroupsResponse:
-        described = [self._describe(call, group_id) for group_id in request.groups]
+        # A group that the request repeats is described once; its descriptions are one object.
+        found: dict[str, Described] = {}
+        for group_id in request.groups:
+            if group_id not in found:
+                found[group_id] = self._describe(call, group_id)
+        described = [found[group_id] for group_id in request.groups]
         described.sort(key=lambda group: group.error_code != ErrorCode.GROUP_AUTHORIZATION_FAILED)
         if request.include_authorized_operations:
-            for group in described:
+            for group in items_of(found.values()):
                 if group.error_code == ErrorCode.NONE:
                     group.authorized_operations = self._auth.authorized_operations(
                         call, ResourceType.GROUP, group.group_id

@@ -38,6 +38,7 @@ from odradek.broker.replication.partition import Replicas, Worker
 from odradek.broker.replication.state.fetch_session import FetchContext, FetchPartition, FetchSessions
 from odradek.broker.replication.state.partition import NO_EPOCH
 from odradek.broker.runtime.timers import Clock
+from odradek.broker.runtime.turns import each as items_of
 from odradek.broker.security.auth_helper import AuthHelper
 from odradek.broker.security.state.acls import AclOperation, ResourceType
 from odradek.protocol import messages as m
@@ -188,7 +189,7 @@ class Fetch:
         """The response for the last read, in the format of the logs."""
         context, ids, from_follower = reading.context, call.version >= TOPIC_IDS_FROM, call.from_follower
         topics: dict[str | bytes, TopicResponse] = {}
-        for wanted, data, size in reading.results:
+        for wanted, data, size in items_of(reading.results):
             self._count(wanted.topic, data.error_code, size, replicates=from_follower)
             if from_follower and size:
                 self._reader.count_replicated(wanted.topic, wanted.partition, size)
@@ -252,7 +253,7 @@ class Fetch:
 
     def _leaders(self, call: Call, results: list[Result]) -> list[m.FetchResponse.NodeEndpoint]:
         """The endpoints of the leaders in this response."""
-        leaders = {data.current_leader.leader_id for _, data, _ in results if data.current_leader is not None}
+        leaders = {data.current_leader.leader_id for _, data, _ in items_of(results) if data.current_leader is not None}
         return [
             m.FetchResponse.NodeEndpoint(
                 node_id=broker.broker_id, host=endpoint.host, port=endpoint.port, rack=broker.rack

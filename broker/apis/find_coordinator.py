@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
+from odradek.broker.runtime.turns import each as items_of
 from odradek.broker.security.auth_helper import AuthHelper
 from odradek.broker.security.state.acls import AclOperation, ResourceType
 from odradek.protocol import messages as m
@@ -61,13 +62,16 @@ class FindCoordinator:
 
     def handle(self, call: Call, request: m.FindCoordinatorRequest) -> m.FindCoordinatorResponse | None:
         kind = request.key_type
-        keys = [request.key] if call.version < FIRST_VERSION_WITH_MANY_KEYS else request.coordinator_keys
+        # A key that the request repeats is answered once; its answers are one object.
+        keys = dict.fromkeys([request.key] if call.version < FIRST_VERSION_WITH_MANY_KEYS else request.coordinator_keys)
         refused: set[str] = set()
         if kind in RESOURCES:
             resource, _ = RESOURCES[kind]
-            refused = {key for key in keys if not self._auth.authorize(call, AclOperation.DESCRIBE, resource, key)}
-            wanted = [key for key in keys if key not in refused]
-            if any(self._lookup.coordinator(kind, key, call.listener)[0] for key in wanted):
+            refused = {
+                key for key in items_of(keys) if not self._auth.authorize(call, AclOperation.DESCRIBE, resource, key)
+            }
+            wanted = [key for key in items_of(keys) if key not in refused]
+            if any(self._lookup.coordinator(kind, key, call.listener)[0] for key in items_of(wanted)):
                 self._lookup.await_coordinators(
                     kind, wanted, call.listener, DEADLINE_MS, lambda: call.reply(self._answer(call, request, refused))
                 )
@@ -85,9 +89,11 @@ class FindCoordinator:
                 host=host,
                 port=port,
             )
-        return m.FindCoordinatorResponse(
-            coordinators=[self._coordinator(call, request.key_type, key, refused) for key in request.coordinator_keys]
-        )
+        found: dict[str, m.FindCoordinatorResponse.Coordinator] = {}
+        for key in request.coordinator_keys:
+            if key not in found:
+                found[key] = self._coordinator(call, request.key_type, key, refused)
+        return m.FindCoordinatorResponse(coordinators=[found[key] for key in request.coordinator_keys])
 
     def _coordinator(self, call: Call, kind: int, key: str, refused: set[str]) -> m.FindCoordinatorResponse.Coordinator:
         error, node_id, host, port, message = self._find(call, kind, key, refused)

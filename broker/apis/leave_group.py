@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from odradek.broker.group.group_metadata_manager import GroupMetadataManager
+from odradek.broker.runtime.turns import each as items_of
 from odradek.broker.security.auth_helper import AuthHelper
 from odradek.broker.security.state.acls import AclOperation, ResourceType
 from odradek.protocol import messages as m
@@ -41,6 +42,6 @@ class LeaveGroup:
             error_code=error,
             members=[
                 m.LeaveGroupResponse.MemberResponse(member_id=member_id, group_instance_id=instance_id, error_code=code)
-                for (member_id, instance_id), code in zip(leavers, codes, strict=False)
+                for (member_id, instance_id), code in items_of(zip(leavers, codes, strict=False))
             ],
         )

@@ -22,6 +22,7 @@ from odradek.broker.controller.auto_topic_creation import AutoCreatedTopic, Topi
 from odradek.broker.metadata.cache import NO_LEADER, MetadataCache, TopicMetadata
 from odradek.broker.metadata.state.topics import can_be_made, is_internal, why_missing
 from odradek.broker.metadata.topic_responses import TopicAnswers
+from odradek.broker.runtime.turns import each as items_of
 from odradek.broker.security.auth_helper import AuthHelper
 from odradek.broker.security.state.acls import CLUSTER_NAME, AclOperation, ResourceType
 from odradek.protocol import messages as m
@@ -73,10 +74,10 @@ class Metadata:
             return m.MetadataResponse(topics=answers)
         missing = self._missing(call, request)
         refused = self._not_creatable(call, missing)
-        wanted = [name for name in missing if name not in refused and can_be_made(name)]
+        wanted = [name for name in items_of(missing) if name not in refused and can_be_made(name)]
         if wanted:
             self._creator.create(
-                [self._new_topic(name) for name in dict.fromkeys(wanted)],
+                [self._new_topic(name) for name in items_of(dict.fromkeys(wanted))],
                 lambda outcomes: call.reply(self._answer(call, request, {**refused, **outcomes})),
             )
             return None
@@ -166,7 +167,7 @@ class Metadata:
         metadata_cache, version = self._metadata_cache, call.version
         live = metadata_cache.live_brokers(call.listener)
         reachable = frozenset(broker.broker_id for broker, _ in live)
-        known = [topic for topic in topics if isinstance(topic, TopicMetadata)]
+        known = [topic for topic in items_of(topics) if isinstance(topic, TopicMetadata)]
         if request.include_topic_authorized_operations:
             elements = self._with_operations(call, known, reachable)
         else:
@@ -256,7 +257,7 @@ def _in_order(
 ) -> Iterator[EncodedElement]:
     """The elements of all topics, in order: the next of `known` for each known topic, the others as they are."""
     rest = iter(known)
-    for topic in topics:
+    for topic in items_of(topics):
         if isinstance(topic, TopicMetadata):
             yield next(rest)
         else:

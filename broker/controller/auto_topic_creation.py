@@ -16,6 +16,7 @@ from odradek.broker.metadata.cache import NO_LEADER, MetadataCache
 from odradek.broker.network.controller_channel import SendToController
 from odradek.broker.network.inter_broker_connection import PeerLostError
 from odradek.broker.runtime.timers import Clock, Timer, Timers
+from odradek.broker.runtime.turns import each as items_of
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
 
@@ -149,7 +150,7 @@ class TopicCreator:
 
         timer = self._timers.at(self._clock.monotonic_ms() + DEADLINE_MS, give_up)
         new = []
-        for topic in {topic.name: topic for topic in wanted}.values():
+        for topic in items_of({topic.name: topic for topic in items_of(wanted)}.values()):
             waiting = self._under_way.setdefault(topic.name, [])
             waiting.append(settle)
             if len(waiting) == 1:
@@ -160,14 +161,14 @@ class TopicCreator:
 
     def _answered(self, response: m.CreateTopicsResponse) -> None:
         codes = {result.name: ErrorCode(result.error_code) for result in response.topics}
-        made = [name for name, code in codes.items() if code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS)]
+        made = {name for name, code in codes.items() if code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS)}
         for name, code in codes.items():
             if name not in made:
                 self._settle(name, code)
         if made:
             self._known.wait(made, TIMEOUT_MS, lambda: self._made(made))
 
-    def _made(self, names: list[str]) -> None:
+    def _made(self, names: Iterable[str]) -> None:
         for name in names:
             self._settle(name, ErrorCode.NONE)
 
@@ -190,7 +191,7 @@ def _request(topics: list[AutoCreatedTopic]) -> m.CreateTopicsRequest:
                 replication_factor=topic.replication_factor,
                 configs=[CreatableConfig(name=name, value=value) for name, value in topic.configs.items()],
             )
-            for topic in topics
+            for topic in items_of(topics)
         ],
         timeout_ms=TIMEOUT_MS,
     )

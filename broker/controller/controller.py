@@ -37,6 +37,8 @@ from odradek.broker.registry import znodes
 from odradek.broker.registry.interface import Check, Create, Event, NodeExistsError, Registry, RegistryError
 from odradek.broker.registry.znodes import ReplicaAssignment
 from odradek.broker.runtime.timers import Clock, Timer, Timers
+from odradek.broker.runtime.turns import each as items_of
+from odradek.broker.runtime.turns import steps_of_caller
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.topic_partition import TopicPartition
@@ -234,13 +236,14 @@ class Controller:
         as ConnectionLossError, becomes NOT_CONTROLLER, too: the client then finds the controller that can write.
         """
         done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        steps: Callable[[Coroutine[Any, Any, T]], Coroutine[Any, Any, T]] = steps_of_caller()
 
         async def run() -> None:
             active_controller = self._active_controller
             try:
                 if active_controller is None:
                     raise KafkaError(ErrorCode.NOT_CONTROLLER, "this broker is not the controller")
-                result = await work(active_controller)
+                result = await steps(work(active_controller))
             except RegistryError as error:
                 if active_controller is not None:
                     active_controller.resign_if_fenced(error)
@@ -267,18 +270,19 @@ class Controller:
         async def create(active_controller: ActiveController) -> list[TopicOutcome]:
             context = active_controller.machine.context
             outcomes: list[TopicOutcome] = []
-            for topic in wanted:
-                made = () if validate_only else tuple(each.name for each in outcomes if each.error is ErrorCode.NONE)
-                outcomes.append(
-                    await self.maker.create(
-                        active_controller.registry,
-                        context,
-                        topic,
-                        made=made,
-                        validate_only=validate_only,
-                        record=record,
-                    )
+            made: list[str] = []
+            for topic in items_of(wanted):
+                outcome = await self.maker.create(
+                    active_controller.registry,
+                    context,
+                    topic,
+                    made=made,
+                    validate_only=validate_only,
+                    record=record,
                 )
+                outcomes.append(outcome)
+                if outcome.error is ErrorCode.NONE and not validate_only:
+                    made.append(outcome.name)
             if not validate_only:
                 await active_controller.read_new_topics()
             return outcomes
@@ -316,7 +320,7 @@ class Controller:
 
         async def grow(active_controller: ActiveController) -> dict[str, Outcome]:
             outcomes: dict[str, Outcome] = {}
-            for pending in wanted:
+            for pending in items_of(wanted):
                 try:
                     context = active_controller.machine.context
                     await self.maker.grow(

@@ -29,6 +29,7 @@ from odradek.broker.group.state.consumer_group_requests import (
 )
 from odradek.broker.group.state.group import COMMIT_ERRORS
 from odradek.broker.group.state.settings import GroupSettings
+from odradek.broker.runtime.turns import each as items_of
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 
@@ -93,7 +94,7 @@ class GroupMetadataManager:
         if error:
             return error, []
         codes = []
-        for member_id, instance_id in leavers:
+        for member_id, instance_id in items_of(leavers):
             group = self._groups.find(group_id)
             if group is None:
                 codes.append(ErrorCode.UNKNOWN_MEMBER_ID)

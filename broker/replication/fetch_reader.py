@@ -19,6 +19,7 @@ from odradek.broker.replication.replica_selector import NO_PREFERENCE, ReplicaSe
 from odradek.broker.replication.state.fetch_session import FetchContext, FetchPartition
 from odradek.broker.replication.state.partition import NO_EPOCH, Role
 from odradek.broker.runtime.purgatory import DelayedOperationPurgatory
+from odradek.broker.runtime.turns import each as items_of
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode, KafkaError
 
@@ -40,6 +41,7 @@ ORDER: Final[dict[int, int]] = {
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: 2,
 }
 """The errors of partitions that are not read; they follow the other partitions."""
+MANY_PARTITIONS: Final = 100
 PartitionData = m.FetchResponse.PartitionData
 EpochStart = m.FetchResponse.EpochStartOffset
 Result = tuple[FetchPartition, PartitionData, int]
@@ -114,7 +116,7 @@ class FetchReader:
 
         Only here, before the authorization: a read does not get a name that was not checked.
         """
-        for wanted in partitions:
+        for wanted in items_of(partitions):
             if not wanted.topic:
                 wanted.topic = self.name_of(wanted.topic_id)
 
@@ -217,7 +219,10 @@ class FetchReading:
         sizes: dict[Replica, int] = {}
         results: list[Result] = []
         in_order = True
-        for wanted in self.context.partitions:
+        partitions: Iterable[FetchPartition] = self.context.partitions
+        if len(self.context.partitions) > MANY_PARTITIONS:
+            partitions = items_of(partitions)
+        for wanted in partitions:
             data = PartitionData(partition_index=wanted.partition, records=b"", aborted_transactions=None)
             size = 0
             if wanted.topic in denied:

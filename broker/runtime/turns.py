@@ -47,8 +47,23 @@ def in_turn() -> bool:
 
 def in_turns(work: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
     """The coroutine; if the caller runs in a turn, with its steps in turns."""
+    steps: Callable[[Coroutine[Any, Any, T]], Coroutine[Any, Any, T]] = steps_of_caller()
+    return steps(work)
+
+
+def steps_of_caller() -> Callable[[Coroutine[Any, Any, T]], Coroutine[Any, Any, T]]:
+    """How the coroutines of the caller run: as they are, or with their steps in turns. For a task of another part that
+    works for the caller.
+    """
     handler: _HandlerThread | None = getattr(_local, "handler", None)
-    return work if handler is None else _awaited(_Steps(work, handler.run_later))
+    if handler is None:
+        return _unchanged
+    run_later = handler.run_later
+    return lambda work: _awaited(_Steps(work, run_later))
+
+
+def _unchanged(work: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
+    return work
 
 
 class SlicedList(list[Any]):

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 
+from odradek.broker.apis import describe_configs
+from odradek.broker.coordinator.lookup import Coordinators
+from odradek.broker.group.group_metadata_manager import GroupMetadataManager
 from odradek.broker.network import large_requests
 from odradek.broker.server import Broker
 from odradek.protocol import messages as m
@@ -123,3 +127,42 @@ async def test_the_tasks_and_handlers_of_large_requests_answer(broker: Broker, c
         await client.send_bytes(request.frame)
         client._owed.append((key, version, 1))
         await client.receive()
+
+
+def counted(monkeypatch: pytest.MonkeyPatch, owner: object, name: str) -> list[object]:
+    """The calls of a function or method, which works as before."""
+    calls: list[object] = []
+    original: Callable[..., object] = getattr(owner, name)
+
+    def count(*arguments: object, **options: object) -> object:
+        calls.append(arguments)
+        return original(*arguments, **options)
+
+    monkeypatch.setattr(owner, name, count)
+    return calls
+
+
+async def test_names_that_a_request_repeats_are_answered_once(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    await client.create_topic(TOPIC)
+    described = counted(monkeypatch, describe_configs, "describe_topic")
+    resource = m.DescribeConfigsRequest.DescribeConfigsResource(
+        resource_type=2, resource_name=TOPIC, configuration_keys=None
+    )
+    one = m.DescribeConfigsRequest.DescribeConfigsResource(
+        resource_type=2, resource_name=TOPIC, configuration_keys=["retention.ms"]
+    )
+    results = (await client.ask(m.DescribeConfigsRequest(resources=[resource, one] * 200), 4)).results
+    assert len(described) == 2
+    assert results == results[:2] * 200
+    assert [len(each.configs) > 1 for each in results[:2]] == [True, False]
+
+    looked_up = counted(monkeypatch, Coordinators, "coordinator")
+    coordinators = (await client.ask(m.FindCoordinatorRequest(coordinator_keys=["a", "b"] * 200), 4)).coordinators
+    assert [each.key for each in coordinators] == ["a", "b"] * 200
+    assert {each.error_code for each in coordinators} == {ErrorCode.NONE}
+    assert len(looked_up) < 40
+
+    groups = counted(monkeypatch, GroupMetadataManager, "describe")
+    answers = (await client.ask(m.DescribeGroupsRequest(groups=["a", "b"] * 200), 5)).groups
+    assert [each.group_id for each in answers] == ["a", "b"] * 200
+    assert len(groups) == 2
