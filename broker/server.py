@@ -233,4 +233,12 @@ def _serve_metrics(broker: Broker, address: tuple[str, int] | None) -> Callable[
         return lambda: None
     from odradek.broker.metrics.exposition.page import serve_metrics  # imported late: most starts need no HTTP server
 
-    return serve_metrics(*address, partial(take_snapshot, broker.running.sources), asyncio.get_running_loop())
+    running = broker.running
+    close = serve_metrics(*address, partial(take_snapshot, running.sources), asyncio.get_running_loop())
+    running.stalls.start()
+
+    def stop() -> None:
+        running.stalls.stop()
+        close()
+
+    return stop

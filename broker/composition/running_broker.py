@@ -32,12 +32,14 @@ from odradek.broker.metadata.registry_session import StateChangeHandler
 from odradek.broker.metrics.broker_metrics import ApiMetrics
 from odradek.broker.metrics.exposition.snapshot import SnapshotSources
 from odradek.broker.network.dispatcher import Dispatcher
+from odradek.broker.network.large_requests import LargeRequests
 from odradek.broker.network.reconfiguration import Reconfiguration
 from odradek.broker.replication.config_handler import ConfigInForce
 from odradek.broker.replication.conversions import Conversions
 from odradek.broker.replication.log_dirs import LogDirs
 from odradek.broker.replication.state.fetch_session import FetchSessions
 from odradek.broker.replication.state.partition import Role
+from odradek.broker.runtime.loop_stalls import LoopStalls
 from odradek.broker.runtime.purgatory import DelayedOperationPurgatory
 from odradek.broker.runtime.scheduler import ThreadWorker
 from odradek.broker.transaction.producer_ids import ProducerIds
@@ -108,7 +110,9 @@ class RunningBroker:
         )
         dispatcher.serve(handlers(services, dispatcher))
         self.large_requests = dispatcher.large
-        self.sources = _snapshot_sources(services, replication, context, api_metrics)
+        self.stalls = LoopStalls(context.clock.monotonic_ns)
+        """Measures from its start on; without the metrics page it is not started."""
+        self.sources = _snapshot_sources(services, replication, context, api_metrics, self.large_requests, self.stalls)
         """The sources of the metrics page."""
         self._members = _session_members(context, services, changes)
 
@@ -275,7 +279,12 @@ def _fetch_sessions(context: BrokerContext) -> FetchSessions:
 
 
 def _snapshot_sources(
-    services: Services, replication: Replication, context: BrokerContext, api_metrics: ApiMetrics
+    services: Services,
+    replication: Replication,
+    context: BrokerContext,
+    api_metrics: ApiMetrics,
+    large_requests: LargeRequests,
+    stalls: LoopStalls,
 ) -> SnapshotSources:
     return SnapshotSources(
         replicas=context.replicas,
@@ -291,4 +300,6 @@ def _snapshot_sources(
         client_quotas=context.quotas.clients,
         connection_quotas=context.quotas.connections,
         replication_quotas=context.quotas.replication,
+        large_requests=large_requests,
+        stalls=stalls,
     )

@@ -17,6 +17,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from odradek.broker.metrics.broker_metrics import KEPT, RequestMetrics, percentiles
 from odradek.broker_process import BrokerProcess
 from odradek.ports import free_port
+from odradek.protocol import messages as m
+from odradek.wire import Wire
 from tests.jvm.jars import classpath
 from tests.jvm.kafka import SMALL_JVM, Kafka
 from tests.support.eventually import eventually
@@ -127,6 +129,34 @@ def test_metrics_follow_the_actions_of_clients(odradek: Watched) -> None:
         eventually(lambda: Page(odradek.page_port), lambda page: sum(page.samples[connections].values()) == 1)
     assert page["process_resident_memory_bytes"] > 1 << 20
     assert 0 <= page["kafka_network_socketserver_networkprocessoravgidlepercent"] <= 1
+
+
+@pytest.mark.slow
+def test_large_requests_and_stalls_of_the_loop_are_counted(odradek: Watched) -> None:
+    names = (
+        "odradek_sliced_requests_total",
+        "odradek_request_interruptions_total",
+        "odradek_rejected_large_requests_total",
+    )
+    before = Page(odradek.page_port)
+    assert [before[name] for name in (*names, "odradek_held_bytes")] == [0, 0, 0, 0]
+    large, too_large = (
+        m.DescribeGroupsRequest(groups=[f"group-{number}" for number in range(count)]) for count in (50_000, 2_000_000)
+    )
+    with Wire("127.0.0.1", odradek.port, TIMEOUT_S) as wire:
+        assert len(wire.ask(large, 5).groups) == 50_000
+        with pytest.raises(ConnectionError):
+            wire.ask(too_large, 5)
+    page = Page(odradek.page_port)
+    sliced, interruptions, rejected = (page[name] for name in names)
+    assert (sliced, rejected) == (2, 1)
+    assert interruptions > 2
+    stalls = "odradek_event_loop_stall_seconds"
+    measured = eventually(
+        lambda: Page(odradek.page_port), lambda page: page[f"{stalls}_count"] > 5, "the stalls of the loop are measured"
+    )
+    assert measured.of(f"{stalls}_bucket", le="+Inf") == measured[f"{stalls}_count"]
+    assert measured.of(f"{stalls}_bucket", le="0.01") <= measured.of(f"{stalls}_bucket", le="5.0")
 
 
 @pytest.mark.slow

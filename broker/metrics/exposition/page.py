@@ -13,13 +13,14 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from prometheus_client import GC_COLLECTOR, PLATFORM_COLLECTOR, PROCESS_COLLECTOR, CollectorRegistry, start_http_server
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 
 from odradek.broker.metrics.broker_metrics import percentiles
 from odradek.broker.metrics.exposition.snapshot import MetricsSnapshot, PartitionRow
 from odradek.broker.replication.state.partition import Role
+from odradek.broker.runtime.loop_stalls import BOUNDS_S
 from odradek.protocol.errors import ErrorCode
 
 DEADLINE_S: Final = 10
@@ -345,6 +346,28 @@ def quotas(at: MetricsSnapshot) -> Iterator[Metric]:
         yield gauge(f"kafka_server_{name}_byte_rate", "Bytes a second of throttled replicas", rate)
 
 
+def event_loop(at: MetricsSnapshot) -> Iterator[Metric]:
+    """What requests cost the event loop; Kafka has no loop."""
+    row, below = at.loop, 0
+    buckets = []
+    for bound, count in zip((*map(str, BOUNDS_S), "+Inf"), row.stalls, strict=True):
+        below += count
+        buckets.append((bound, float(below)))
+    yield HistogramMetricFamily(
+        "odradek_event_loop_stall_seconds",
+        "By how much timers were late, measured every 50 ms",
+        buckets=buckets,
+        sum_value=row.stalls_sum_s,
+    )
+    for name, text, value in (
+        ("odradek_sliced_requests", "Requests that were handled in turns with the event loop", row.sliced),
+        ("odradek_request_interruptions", "How often such a request was interrupted", row.interruptions),
+        ("odradek_rejected_large_requests", "Requests whose decoded size was over the limit", row.rejected),
+    ):
+        yield CounterMetricFamily(name, text, value)
+    yield gauge("odradek_held_bytes", "Bytes in memory for requests and responses of all connections", row.held_bytes)
+
+
 class Page(Collector):
     """All families, from a new snapshot for each scrape."""
 
@@ -366,6 +389,7 @@ class Page(Collector):
             connections,
             cleaner,
             quotas,
+            event_loop,
         ):
             yield from families(at)
         yield from self._idleness(at)

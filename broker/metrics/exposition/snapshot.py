@@ -26,11 +26,17 @@ from odradek.broker.replication.log_cleaner import CleanerMetrics
 from odradek.broker.replication.partition import Replica, Replicas
 from odradek.broker.replication.state.fetch_session import FetchSessions
 from odradek.broker.replication.state.partition import Role
+from odradek.broker.runtime.loop_stalls import LoopStalls
 from odradek.protocol.topic_partition import TopicPartition
 
 
 class Listening(Protocol):
     """The listeners."""
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes in memory for connections."""
+        ...
 
     def connections(self) -> Mapping[str, int]:
         """How many connections each listener has."""
@@ -58,6 +64,20 @@ class SnapshotSources:
     client_quotas: QuotaManagers
     connection_quotas: ConnectionRateQuotas
     replication_quotas: ReplicationQuotas
+    large_requests: LargeRequestMetrics
+    stalls: LoopStalls
+
+
+class LargeRequestMetrics(Protocol):
+    """The requests that are handled in turns with the loop."""
+
+    sliced: int
+    rejected: int
+
+    @property
+    def interruptions(self) -> int:
+        """How often a request was interrupted."""
+        ...
 
 
 class PartitionRow(NamedTuple):
@@ -108,6 +128,17 @@ class SessionsRow(NamedTuple):
     evictions: int
 
 
+class LoopRow(NamedTuple):
+    """The event loop: its stalls by bucket of BOUNDS_S, large requests, and bytes that connections hold."""
+
+    stalls: tuple[int, ...]
+    stalls_sum_s: float
+    sliced: int
+    interruptions: int
+    rejected: int
+    held_bytes: int
+
+
 @dataclass(frozen=True, slots=True)
 class MetricsSnapshot:
     """The numbers of one moment. `busy_s` is the CPU time of the event loop's thread until `at_s`."""
@@ -128,6 +159,7 @@ class MetricsSnapshot:
     client_quotas: Mapping[str, tuple[int, list[QuotaRow]]]
     throttled_connections: int
     replication_rates: Mapping[str, float]
+    loop: LoopRow
     busy_s: float
     at_s: float
 
@@ -152,8 +184,21 @@ def take_snapshot(at: SnapshotSources) -> MetricsSnapshot:
         client_quotas=at.client_quotas.metrics(),
         throttled_connections=at.connection_quotas.throttles,
         replication_rates=at.replication_quotas.rates(),
+        loop=_loop(at),
         busy_s=time.thread_time(),
         at_s=time.monotonic(),
+    )
+
+
+def _loop(at: SnapshotSources) -> LoopRow:
+    stalls, large = at.stalls, at.large_requests
+    return LoopRow(
+        tuple(stalls.counts),
+        stalls.sum_s,
+        large.sliced,
+        large.interruptions,
+        large.rejected,
+        at.listening.held_bytes,
     )
 
 
