@@ -27,7 +27,7 @@ ROLES: Final = (LEADER, FOLLOWER, CONTROLLER)
 METADATA_STORE: Final = "registry"
 BROKER_FAULTS: Final = (*SESSION_FAULTS, BOUNCE, CUT, CUT_ONE_WAY)
 REGISTRY_FAULTS: Final = (KILL, BOUNCE, PAUSE)
-GONE_S: Final = 60.0 if ROUNDS else 6.0
+GONE_S: Final = 60.0 if ROUNDS else 10.0
 """How long the metadata store is away; a session lasts 3 seconds."""
 LEADERS_RETURN: Final = {"leader.imbalance.check.interval.seconds": "1"}
 """A property of a cluster for a nemesis: the preferred leaders lead again as soon as that is possible."""
