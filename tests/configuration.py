@@ -18,6 +18,9 @@ PAGE: Final = Path(__file__).parents[1] / "docs" / "configuration.md"
 INTENDED: Final = {
     "group.coordinator.rebalance.protocols": "Odradek offers the consumer protocol, as Kafka 4 does; Kafka 3.9 with "
     "ZooKeeper has only the classic one.",
+    "group.max.size": "5000, where Kafka has no limit: a client could fill the memory of the coordinator with members, "
+    "and a larger group holds up its other clients.",
+    "group.consumer.max.size": "5000, for the same reason.",
 }
 """Properties whose row differs from Kafka 3.9.2's, with reasons."""
 

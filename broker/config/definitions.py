@@ -38,6 +38,9 @@ KIB: Final = 1 << 10
 MIB: Final = 1 << 20
 GIB: Final = 1 << 30
 
+MOST_MEMBERS: Final = 5000
+"""Kafka has no limit by default; a larger group would hold up the other clients of its coordinator."""
+
 ANY: Final = None
 CODECS: Final = OneOf("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 POLICIES: Final = OneOf("compact", "delete")
@@ -299,7 +302,7 @@ _ROWS: Final[tuple[ConfigKey, ...]] = (
       "Longest session timeout a member may ask for."),
     P("group.initial.rebalance.delay.ms", INT, 3 * SECOND, ANY, READ_ONLY, WORKS,
       "How long a new group waits for more members before its first rebalance."),
-    P("group.max.size", INT, INT_MAX, Range(1), READ_ONLY, WORKS,
+    P("group.max.size", INT, MOST_MEMBERS, Range(1), READ_ONLY, WORKS,
       "Most members in a group."),
     P("group.coordinator.rebalance.protocols", LIST,
       ("classic", "consumer"),
@@ -345,7 +348,7 @@ _ROWS: Final[tuple[ConfigKey, ...]] = (
       "Shortest heartbeat interval of a group."),
     P("group.consumer.max.heartbeat.interval.ms", INT, 15 * SECOND, Range(1), READ_ONLY, IGNORED,
       "Longest heartbeat interval of a group."),
-    P("group.consumer.max.size", INT, INT_MAX, Range(1), READ_ONLY, WORKS,
+    P("group.consumer.max.size", INT, MOST_MEMBERS, Range(1), READ_ONLY, WORKS,
       "Most members in a group."),
     P("group.consumer.assignors", LIST,
       ("org.apache.kafka.coordinator.group.assignor.UniformAssignor",
@@ -756,6 +759,8 @@ _ROWS: Final[tuple[ConfigKey, ...]] = (
       "Local size above which copied segments leave; -2 takes log.retention.bytes."),
 
     # Odradek's own
+    P("odradek.group.max.metadata.bytes", INT, 16 * MIB, Range(64 * KIB), READ_ONLY, WORKS,
+      "Most memory for the members of a classic group, their metadata included; one member may take an eighth.", True),
     P("odradek.event.loop.stall.timeout.ms", INT, 10 * SECOND, Range(0), READ_ONLY, WORKS,
       "Time after which a broker whose event loop stands still ends its metadata store session; 0 for no limit.", True),
     P("odradek.max.producer.ids.per.partition", INT, 10_000, Range(100), READ_ONLY, WORKS,

@@ -6,6 +6,10 @@ machine never handles a rejected append itself: the processor first reverts the 
 ones (`coordinator.state.pending_writes`), and the state machine then answers the requests.
 
 Calls nest: an append for one state machine can complete that of another.
+
+Replies are sent after at most REPLIES_AT_ONCE others: where one event answers the requests of thousands of members, the
+event loop serves other clients in between. Replies have no order among each other; those of one connection leave in the
+order of its requests.
 """
 
 from __future__ import annotations
@@ -14,7 +18,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 from odradek.broker.coordinator.state.pending_writes import COMMITTED, PendingWrite, PendingWrites
 from odradek.broker.runtime.state.effects import Append, CancelTimer, KeyValue, Now, Reply, SetTimer, TimerName
@@ -22,6 +26,8 @@ from odradek.broker.runtime.timers import Clock, Timer, Timers
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 log = logging.getLogger(__name__)
+
+REPLIES_AT_ONCE: Final = 100
 
 Effects = list[Any]
 """The effects of `runtime.state.effects`, and effects of one coordinator alone."""
@@ -142,6 +148,8 @@ class CoordinatorEventProcessor(Generic[Machine]):
         self._hosted: dict[Machine, _Hosted[Machine]] = {}
         self._effects: deque[tuple[_Hosted[Machine], Any]] = deque()
         self._performing = False
+        self._replied = 0  # in the present run
+        self._late_replies: deque[tuple[str, Reply]] = deque()
 
     def now(self) -> Now:
         """The time of an event."""
@@ -194,6 +202,7 @@ class CoordinatorEventProcessor(Generic[Machine]):
         if self._performing:
             return
         self._performing = True
+        self._replied = 0
         try:
             while self._effects:
                 self._carry_out(*self._effects.popleft())
@@ -204,11 +213,14 @@ class CoordinatorEventProcessor(Generic[Machine]):
         match effect:
             case Append(records, token, permit):
                 self._append(hosted, records, token, permit)
-            case Reply(token, answer):
-                try:
-                    token(answer)
-                except Exception:  # an error in one reply must not prevent the other replies
-                    log.exception("cannot send response key=%s", hosted.key)
+            case Reply():
+                self._replied += 1
+                if self._replied <= REPLIES_AT_ONCE:
+                    _send(hosted.key, effect)
+                    return
+                if not self._late_replies:
+                    self._set_timer(self._clock.monotonic_ms(), self._send_late_replies)
+                self._late_replies.append((hosted.key, effect))
             case SetTimer(name, deadline_ms):
                 _cancel_timer(hosted, name)
                 hosted.timers[name] = self._set_timer(deadline_ms, partial(self._fire, hosted, name))
@@ -216,6 +228,13 @@ class CoordinatorEventProcessor(Generic[Machine]):
                 _cancel_timer(hosted, name)
             case _:
                 hosted.led.shard.perform(hosted.machine, effect, hosted.led.epoch)
+
+    def _send_late_replies(self) -> None:
+        late = self._late_replies
+        for _ in range(min(len(late), REPLIES_AT_ONCE)):
+            _send(*late.popleft())
+        if late:
+            self._set_timer(self._clock.monotonic_ms(), self._send_late_replies)
 
     def _append(self, hosted: _Hosted[Machine], records: list[KeyValue], write: PendingWrite, permit: Any) -> None:
         if write.is_void:
@@ -258,6 +277,13 @@ class CoordinatorEventProcessor(Generic[Machine]):
         hosted.timers.pop(name, None)
         self._enqueue(hosted, hosted.machine.timer(name, self.now()))
         self._run()
+
+
+def _send(key: str, reply: Reply) -> None:
+    try:
+        reply.token(reply.answer)
+    except Exception:  # an error in one reply must not prevent the other replies
+        log.exception("cannot send response key=%s", key)
 
 
 def _cancel_timer(hosted: _Hosted[Any], name: TimerName) -> None:

@@ -73,6 +73,10 @@ def test_broker_properties_are_those_of_kafka() -> None:
     # Kafka 3.9 offers the consumer protocol with KRaft only; Odradek offers it here, as Kafka 4.x does.
     assert ours["group.coordinator.rebalance.protocols"]["Default"] == "classic,consumer"
     ours["group.coordinator.rebalance.protocols"]["Default"] = "classic"
+    # Kafka has no limit; in Odradek a client cannot fill the memory of a coordinator with members.
+    for limited in ("group.max.size", "group.consumer.max.size"):
+        assert ours[limited]["Default"] == "5000"
+        ours[limited]["Default"] = str(2**31 - 1)
     assert ours == {name: {title: row[title] for title in ours["broker.id"]} for name, row in theirs.items()}
 
 

@@ -8,9 +8,18 @@ every member supports and most members prefer.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 from odradek.broker.group.state.classic_requests import Terms
+
+MEMBER_BYTES: Final = 512
+"""What a member takes beside its strings and metadata."""
+
+
+def size_of(terms: Terms) -> int:
+    """The memory of a member with these terms, in bytes, about."""
+    strings = len(terms.client_id) + len(terms.client_host) + len(terms.instance_id or "")
+    return MEMBER_BYTES + strings + sum(64 + len(name) + len(metadata) for name, metadata in terms.protocols)
 
 
 class Member:
@@ -48,13 +57,15 @@ class Member:
 class ClassicGroupMembers:
     """The members in the order of their joins, their instance ids, and their leader."""
 
-    __slots__ = ("_by_instance", "_members", "_support", "leader")
+    __slots__ = ("_by_instance", "_members", "_support", "leader", "memory_bytes")
 
     def __init__(self) -> None:
         self._members: dict[str, Member] = {}
         self._by_instance: dict[str, str] = {}
         self._support: dict[str, int] = {}
         self.leader: str | None = None
+        self.memory_bytes = 0
+        """The sum of `size_of` of the members."""
 
     def __len__(self) -> int:
         return len(self._members)
@@ -156,6 +167,7 @@ class ClassicGroupMembers:
         return max(votes, key=votes.__getitem__, default=None)
 
     def _count(self, member: Member, step: int) -> None:
+        self.memory_bytes += step * size_of(member.terms)
         for name in dict(member.terms.protocols):
             count = self._support.get(name, 0) + step
             if count:

@@ -37,7 +37,7 @@ from typing import Any, Final
 
 from odradek.broker.coordinator.state.pending_writes import COMMITTED
 from odradek.broker.group.state.classic_group import ClassicGroup
-from odradek.broker.group.state.classic_members import Member
+from odradek.broker.group.state.classic_members import Member, size_of
 from odradek.broker.group.state.classic_rebalance import ClassicRebalance
 from odradek.broker.group.state.classic_requests import (
     STORE_ERRORS,
@@ -57,6 +57,8 @@ from odradek.broker.runtime.state.effects import Effect, Now, TimerName
 from odradek.protocol.errors import ErrorCode
 
 NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 5 * 60 * 1000
+MEMBERS_SHARE: Final = 8
+"""One member may take this part of the metadata of its group."""
 
 
 class Membership:
@@ -101,7 +103,7 @@ class Membership:
         member_id = request.member_id
         if self.group.state is ClassicGroupState.DEAD:
             self._sessions.effects.reply(token, JoinResult(ErrorCode.COORDINATOR_NOT_AVAILABLE, member_id))
-        elif not self._has_room(member_id):
+        elif not self._has_room(member_id) or not self._has_memory(request):
             self._rebalance.drop(member_id)
             self._sessions.effects.reply(token, JoinResult(ErrorCode.GROUP_MAX_SIZE_REACHED, UNKNOWN_MEMBER_ID))
         elif not self.group.speaks(request):
@@ -118,15 +120,30 @@ class Membership:
         self._rebalance.try_complete_join(now)
         return self._sessions.effects.drain()
 
+    def _has_memory(self, request: JoinRequest) -> bool:
+        """Whether the metadata of a member fits the limits of a member and of the group. Kafka has no such limits."""
+        limit = self._settings.odradek_group_max_metadata_bytes
+        size = size_of(request.terms)
+        member = self.group.group_members.get(request.member_id)
+        before = size_of(member.terms) if member is not None else 0
+        return size <= limit // MEMBERS_SHARE and self.group.group_members.memory_bytes + size - before <= limit
+
     def _has_room(self, member_id: str) -> bool:
         limit = self._settings.group_max_size
+        if member_id == UNKNOWN_MEMBER_ID and len(self._sessions.pending) >= limit:
+            return False  # Kafka gives any number of ids
         if self.group.state is ClassicGroupState.EMPTY:
             return True
         member = self.group.group_members.get(member_id)
         if self.group.state is ClassicGroupState.PREPARING:
             # Count the members that have joined, not all members: after the limit is lowered, the last to rejoin are
             # refused.
-            return (member is not None and member.join_token is not None) or self.group.group_members.joining < limit
+            members = self.group.group_members
+            return (
+                len(members) < limit
+                or (member is not None and member.join_token is not None)
+                or members.joining < limit
+            )
         return member is not None or len(self.group.group_members) < limit
 
     def _join_new(self, token: Any, request: JoinRequest, unique: str, now: Now) -> None:

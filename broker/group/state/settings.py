@@ -1,4 +1,5 @@
-"""Broker properties of groups and their offsets, under Kafka's names and with the defaults of Kafka 3.9.
+"""Broker properties of groups and their offsets, under Kafka's names and with the defaults of Kafka 3.9, but
+for the limits of members, which Kafka does not have.
 
 `group.consumer.*`, which Kafka 3.9 supports with KRaft only, have the defaults of Kafka 4.x.
 """
@@ -12,12 +13,13 @@ from odradek.broker.group.state.consumer_assignors import ASSIGNORS, CLASSES
 
 @dataclass(slots=True)
 class GroupSettings:
-    """`group.*` and `offsets.*` of server.properties; dots are underscores. Sizes are bytes."""
+    """`group.*`, `offsets.*` and `odradek.group.*` of server.properties; dots are underscores. Sizes are bytes."""
 
     group_min_session_timeout_ms: int = 6_000
     group_max_session_timeout_ms: int = 1_800_000
     group_initial_rebalance_delay_ms: int = 3_000
-    group_max_size: int = 2**31 - 1
+    group_max_size: int = 5_000
+    odradek_group_max_metadata_bytes: int = 16 << 20
     offset_metadata_max_bytes: int = 4096
     offsets_retention_minutes: int = 10_080
     offsets_retention_check_interval_ms: int = 600_000
@@ -30,7 +32,7 @@ class GroupSettings:
     offsets_commit_required_acks: int = -1
     group_consumer_session_timeout_ms: int = 45_000
     group_consumer_heartbeat_interval_ms: int = 5_000
-    group_consumer_max_size: int = 2**31 - 1
+    group_consumer_max_size: int = 5_000
     group_consumer_assignors: tuple[str, ...] = ("uniform", "range")
     group_consumer_migration_policy: str = "bidirectional"
     group_coordinator_rebalance_protocols: tuple[str, ...] = ("classic", "consumer")

@@ -1,0 +1,101 @@
+"""Limits of a group: how many members, how much metadata, and how many responses in one turn of the event loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from odradek.broker.coordinator import event_processor
+from odradek.broker.coordinator.event_processor import CoordinatorEventProcessor, LedPartition
+from odradek.broker.group.state.classic_members import MEMBER_BYTES
+from odradek.broker.group.state.settings import GroupSettings
+from odradek.broker.runtime.state.effects import Reply
+from odradek.protocol.errors import ErrorCode
+from tests.machines.group_harness import GROUP, Harness, VirtualTime, VirtualTimer
+
+LIMIT = 64 << 10
+
+
+def errors(slots: list[Any]) -> list[ErrorCode]:
+    """The errors of the joins that are answered."""
+    return [slot.answer.error for slot in slots if not slot.waits]
+
+
+def test_the_defaults_have_limits() -> None:
+    settings = GroupSettings()
+    assert settings.group_max_size == settings.group_consumer_max_size == 5_000
+    assert settings.odradek_group_max_metadata_bytes == 16 << 20
+
+
+def test_the_metadata_of_one_member_is_limited() -> None:
+    harness = Harness(odradek_group_max_metadata_bytes=LIMIT)
+    assert errors([harness.join(protocols=(("range", bytes(LIMIT // 8)),))]) == [ErrorCode.GROUP_MAX_SIZE_REACHED]
+    assert harness.join(protocols=(("range", bytes(1000)),)).waits
+
+
+def test_the_metadata_of_a_group_is_limited() -> None:
+    harness = Harness(odradek_group_max_metadata_bytes=LIMIT)
+    slots = [harness.join(protocols=(("range", bytes(5000)),)) for _ in range(100)]
+    refused = errors(slots)
+    assert set(refused) == {ErrorCode.GROUP_MAX_SIZE_REACHED}
+    assert 100 - len(refused) == LIMIT // (5000 + MEMBER_BYTES + 84)  # the metadata, a member, its names
+
+
+def test_a_member_may_join_again_with_other_metadata_and_those_that_leave_make_room() -> None:
+    harness = Harness(odradek_group_max_metadata_bytes=LIMIT)
+    ids, _ = harness.stable(2)
+    group = harness.groups.describe(GROUP)[1]
+    assert group is not None
+    members = group.group_members
+    for size in (7000, 10, 7000):
+        harness.join(ids[0], protocols=(("range", bytes(size)),))
+    assert members.memory_bytes < 9000
+    for member_id in ids:
+        harness.leave(member_id)
+    assert members.memory_bytes == 0
+
+
+def test_ids_that_no_member_uses_are_limited() -> None:
+    harness = Harness(group_max_size=3)
+    slots = [harness.join(id_required=True) for _ in range(5)]
+    assert errors(slots) == [ErrorCode.MEMBER_ID_REQUIRED] * 3 + [ErrorCode.GROUP_MAX_SIZE_REACHED] * 2
+
+
+class Machine:
+    """A state machine without state."""
+
+    is_removable = False
+
+
+class Turns:
+    """Timers that are due at once, each in its own turn of the event loop."""
+
+    def __init__(self) -> None:
+        self.due: list[VirtualTimer] = []
+
+    def at(self, _: int, callback: Callable[[], None]) -> VirtualTimer:
+        self.due.append(VirtualTimer(callback))
+        return self.due[-1]
+
+
+@pytest.mark.parametrize("number", [1, 100, 101, 1050])
+def test_many_replies_leave_in_slices(number: int) -> None:
+    answered: list[int] = []
+    turns, most = Turns(), event_processor.REPLIES_AT_ONCE
+    processor: CoordinatorEventProcessor[Any] = CoordinatorEventProcessor(
+        None,  # type: ignore[arg-type]
+        None,
+        VirtualTime(),
+        turns,
+    )
+    machine = Machine()
+    processor.host(LedPartition(0, 1, None), "group", machine)  # type: ignore[arg-type]
+    processor.perform(machine, [Reply(answered.append, each) for each in range(number)])
+    assert len(answered) == min(number, most)
+    while turns.due:
+        before = len(answered)
+        turns.due.pop(0).callback()
+        assert 0 < len(answered) - before <= most
+    assert answered == list(range(number))
