@@ -120,6 +120,7 @@ class Connection(asyncio.BufferedProtocol):
         "address",
         "closed",
         "last_active_s",
+        "listener_name",
         "owed",
         "peer",
         "session",
@@ -129,6 +130,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def __init__(self, listener: Listener, address: str, port: int) -> None:
         self._listener = listener
+        self.listener_name = listener.name
         self._turn = listener.connection_quotas.turn
         self._on_frame = listener.on_frame
         self._most = listener.limits.frame_bytes
@@ -162,11 +164,6 @@ class Connection(asyncio.BufferedProtocol):
         self.last_active_s = self._loop.time()
         self.session: Any = None
         """The identity at the other end, for the frame handler; None before the authentication, and without one."""
-
-    @property
-    def listener_name(self) -> str:
-        """The name of the listener that accepted this connection."""
-        return self._listener.name
 
     @property
     def name(self) -> str:

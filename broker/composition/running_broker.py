@@ -77,7 +77,6 @@ class RunningBroker:
         self.controller = _controller(context, replication)
         changes = _config_changes(context, identity, replication, self.controller)
         known = TopicsKnown(context.metadata_cache, context.clock, context.timers)
-        session = context.session
         self._tokens = delegation_token_manager(context, self.controller)
         services = Services(
             config=context.config,
@@ -95,7 +94,7 @@ class RunningBroker:
             known=known,
             configs=identity.topic_configs,
             config_writer=_config_writer(context, changes),
-            client_configs=ClientConfigs(lambda: session.registry),
+            client_configs=ClientConfigs(lambda: context.session.registry),
             log_dirs=LogDirs(identity.directories, context.replicas),
             moves=replication.host.moves,
             producer_ids=producer_ids,
@@ -109,10 +108,9 @@ class RunningBroker:
             alone=context.environment.open_session is None and not context.config["zookeeper.connect"],
         )
         dispatcher.serve(handlers(services, dispatcher))
-        self.large_requests = dispatcher.large
         self.stalls = LoopStalls(context.clock.monotonic_ns)
         """Measures from its start on; without the metrics page it is not started."""
-        self.sources = _snapshot_sources(services, replication, context, api_metrics, self.large_requests, self.stalls)
+        self.sources = _snapshot_sources(services, replication, context, api_metrics, dispatcher.large, self.stalls)
         """The sources of the metrics page."""
         self._members = _session_members(context, services, changes)
 

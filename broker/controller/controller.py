@@ -327,7 +327,7 @@ class Controller:
                         active_controller.registry, context, pending, validate_only=validate_only, record=record
                     )
                 except KafkaError as error:
-                    outcomes[pending.topic] = (error.code, error.message)
+                    outcomes[pending.topic] = (error.code, error.message or None)
                     continue
                 if not validate_only:
                     await active_controller.run(active_controller.machine.partitions_changed(pending.topic))

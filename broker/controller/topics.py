@@ -122,7 +122,7 @@ class TopicMaker:
         except ConfigError as error:
             return TopicOutcome(wanted.name, ErrorCode.INVALID_CONFIG, error.message)
         except KafkaError as error:
-            return TopicOutcome(wanted.name, error.code, error.message)
+            return TopicOutcome(wanted.name, error.code, error.message or None)
 
     async def _create(
         self, registry: Registry, context: Context, wanted: NewTopic, record: RecordMutations | None

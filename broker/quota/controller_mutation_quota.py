@@ -58,8 +58,7 @@ class BoundedControllerMutationQuota(ControllerMutationQuota):
         if throttle_ms > 0:
             self._throttled_until_ms = now_ms + throttle_ms
             if self._is_strict:
-                text = "The throttling quota has been exceeded."
-                raise KafkaError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, text)
+                raise KafkaError(ErrorCode.THROTTLING_QUOTA_EXCEEDED)  # without a message, as from Kafka
 
     def throttle_ms(self, now_ms: int) -> int:
         return min(max(0, self._throttled_until_ms - now_ms), MOST_THROTTLE_MS)

@@ -23,7 +23,9 @@ TOPIC = "there"
 
 
 def large(broker: Broker) -> large_requests.LargeRequests:
-    return broker.running.large_requests
+    found = broker.running.sources.large_requests
+    assert isinstance(found, large_requests.LargeRequests)
+    return found
 
 
 def list_offsets(count: int) -> m.ListOffsetsRequest:

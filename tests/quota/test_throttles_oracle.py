@@ -1,0 +1,168 @@
+"""Throttled requests on Odradek and on Apache Kafka 3.9.2: the same errors, empty responses and throttle times."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import uuid
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+
+from odradek.broker.server import Broker
+from odradek.protocol import messages as m
+from odradek.protocol.errors import ErrorCode
+from tests.broker.admin_scripts import alter_quotas
+from tests.broker.wire import Client, batch, fetch_request, produce_request
+from tests.jvm.kafka import Kafka
+from tests.support.eventually import eventually_async
+
+pytestmark = [pytest.mark.jvm, pytest.mark.slow]
+
+ADDRESS = {"ip": "127.0.0.1"}
+
+
+class Side:
+    """One broker, and an administrator that has no quota."""
+
+    def __init__(self, port: int, admin: Client) -> None:
+        self.port, self.admin = port, admin
+
+    async def ask(self, request: Any, version: int, client_id: str) -> Any:
+        """The response to a request on a connection of its own, which is not muted."""
+        client = await Client.connect(self.port)
+        try:
+            await client.send(request, version, client_id=client_id)
+            return await client.receive()
+        finally:
+            client.close()
+
+    @contextlib.asynccontextmanager
+    async def quota(self, entity: dict[str, str | None], **quotas: float) -> AsyncIterator[None]:
+        """Quotas of an entity within the block; the broker applies them a little later."""
+        removed: dict[str, float | None] = dict.fromkeys(quotas)
+        for ops, is_last in ((dict[str, float | None](quotas), False), (removed, True)):
+            (entry,) = (await self.admin.ask(alter_quotas((entity, ops)), 1)).entries
+            assert entry.error_code == ErrorCode.NONE
+            if not is_last:
+                yield
+
+
+@pytest.fixture
+async def sides(broker: Broker, kafka: Kafka) -> AsyncIterator[tuple[Side, Side]]:
+    ports = broker.port, int(kafka.bootstrap.rpartition(":")[2])
+    ours, theirs = [Side(port, await Client.connect(port)) for port in ports]
+    yield ours, theirs
+    ours.admin.close()
+    theirs.admin.close()
+
+
+def create(name: str, partitions: int) -> m.CreateTopicsRequest:
+    topic = m.CreateTopicsRequest.CreatableTopic(name=name, num_partitions=partitions, replication_factor=1)
+    return m.CreateTopicsRequest(topics=[topic], timeout_ms=20_000)
+
+
+def grow(name: str, total: int) -> m.CreatePartitionsRequest:
+    request = m.CreatePartitionsRequest
+    return request(topics=[request.CreatePartitionsTopic(name=name, count=total, assignments=None)], timeout_ms=20_000)
+
+
+def delete(name: str, version: int) -> m.DeleteTopicsRequest:
+    if version >= 6:
+        return m.DeleteTopicsRequest(topics=[m.DeleteTopicsRequest.DeleteTopicState(name=name)], timeout_ms=20_000)
+    return m.DeleteTopicsRequest(topic_names=[name], timeout_ms=20_000)
+
+
+async def mutations(side: Side) -> list[tuple[str, int, str | None, bool]]:
+    """What a client over its quota gets for each request and version: error code, message, whether it is throttled."""
+    client_id = f"mutator-{uuid.uuid4().hex}"
+    names = [f"{client_id}-{number}" for number in range(20)]
+    for name in names[:2]:
+        await side.admin.ask(create(name, 1), 7)
+    found = []
+    async with side.quota({"client-id": client_id}, controller_mutation_rate=1):
+        fresh = iter(names[2:])
+        await eventually_async(
+            lambda: side.ask(create(next(fresh), 15), 7, client_id),
+            lambda answer: answer.topics[0].error_code == ErrorCode.THROTTLING_QUOTA_EXCEEDED,
+        )
+        steps: list[tuple[str, Any, int, Callable[[Any], Any]]] = [
+            ("create", create(f"{client_id}-new", 1), 6, lambda answer: answer.topics[0]),
+            ("create", create(f"{client_id}-old", 20), 5, lambda answer: answer.topics[0]),
+            ("grow", grow(names[0], 2), 3, lambda answer: answer.results[0]),
+            ("grow", grow(names[0], 10), 2, lambda answer: answer.results[0]),
+            ("delete", delete(names[1], 6), 6, lambda answer: answer.responses[0]),
+            ("delete", delete(names[1], 5), 5, lambda answer: answer.responses[0]),
+            ("delete", delete(names[1], 4), 4, lambda answer: answer.responses[0]),
+        ]
+        for what, request, version, of in steps:
+            answer = await side.ask(request, version, client_id)
+            result = of(answer)
+            message = getattr(result, "error_message", None)
+            found.append((f"{what} {version}", result.error_code, message, answer.throttle_time_ms > 0))
+    return found
+
+
+async def test_mutations_over_the_quota_are_answered_as_kafka_answers_them(sides: tuple[Side, Side]) -> None:
+    ours, theirs = await asyncio.gather(*map(mutations, sides))
+    assert ours == theirs
+    assert {code for _, code, _, _ in ours} == {ErrorCode.NONE, ErrorCode.THROTTLING_QUOTA_EXCEEDED}
+
+
+async def bytes_over_the_quota(side: Side) -> tuple[list[int], list[int], Any]:
+    """Throttle times of Produce requests and Fetch requests over the quota, and the last Fetch response."""
+    topic = f"t-{uuid.uuid4().hex}"
+    await side.admin.ask(create(topic, 1), 7)
+    writer, reader = f"writer-{topic}", f"reader-{topic}"
+    async with (
+        side.quota({"client-id": writer}, producer_byte_rate=1000),
+        side.quota({"client-id": reader}, consumer_byte_rate=2000),
+    ):
+        await eventually_async(
+            lambda: side.ask(produce_request(topic, batch(bytes(20_000))), 9, writer),
+            lambda answer: answer.throttle_time_ms > 0,
+        )
+        produced = [
+            (await side.ask(produce_request(topic, batch(bytes(50_000))), version, writer)).throttle_time_ms
+            for version in (3, 9, 11)
+        ]
+        answer = await eventually_async(
+            lambda: side.ask(fetch_request(topic, 0, max_bytes=20_500, session_epoch=0), 12, reader),
+            lambda answer: answer.throttle_time_ms > 0,
+        )
+    return produced, [answer.throttle_time_ms], (answer.error_code, answer.session_id, answer.responses)
+
+
+async def test_throttle_times_of_bytes_are_those_of_kafka(sides: tuple[Side, Side]) -> None:
+    ours, theirs = await asyncio.gather(*map(bytes_over_the_quota, sides))
+    for mine, kafkas in zip(ours[0], theirs[0], strict=True):
+        assert mine == pytest.approx(kafkas, rel=0.02, abs=1500)
+    assert ours[0] == sorted(ours[0])
+    assert ours[2] == theirs[2] == (ErrorCode.NONE, 0, [])
+
+
+async def connections(side: Side) -> int:
+    """How many connections of an address are served at once under its quota."""
+    async with side.quota(dict(ADDRESS), connection_creation_rate=1):
+        opened: list[Client] = []
+
+        async def is_served() -> bool:
+            client = await Client.connect(side.port)
+            opened.append(client)
+            try:
+                return bool((await client.ask(m.ApiVersionsRequest(), 0)).api_keys)
+            except (asyncio.IncompleteReadError, ConnectionError):
+                return False
+
+        served = 0
+        while await is_served():
+            served += 1
+        for client in opened:
+            client.close()
+    return served
+
+
+async def test_connections_over_the_quota_of_their_address_are_closed(sides: tuple[Side, Side]) -> None:
+    ours, theirs = await asyncio.gather(*map(connections, sides))
+    assert abs(ours - theirs) <= 3, (ours, theirs)
