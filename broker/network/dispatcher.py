@@ -20,6 +20,7 @@ from typing import Any, Final, Protocol
 
 from odradek.broker.metrics.broker_metrics import ApiMetrics
 from odradek.broker.network.large_requests import SMALL_FRAME_BYTES, AtOnce, LargeRequestError, LargeRequests
+from odradek.broker.network.usage import Usage, measured
 from odradek.broker.security.session import ANONYMOUS_SESSION, OWN_SESSION, Session
 from odradek.protocol import messages as m
 from odradek.protocol.encoding import Each
@@ -90,10 +91,9 @@ class Call(Exchange):
         "from_follower",
         "local_ns",
         "no_reply",
-        "request_bytes",
         "route",
         "started_ns",
-        "throttle_ms",
+        "usage",
         "version",
     )
 
@@ -111,13 +111,7 @@ class Call(Exchange):
         self.client_id = client_id
         self.version = route.version
         self.no_reply = False
-        self.request_bytes = 0  # header and body, where clients have quotas
-        self.throttle_ms = -1  # not charged yet; the throttle time otherwise
-
-    @property
-    def busy_ns(self) -> int:
-        """For how long the request has kept the event loop."""
-        return self.local_ns or self.route.now_ns() - self.started_ns
+        self.usage: Usage | None = None  # where no client has a quota
 
     @property
     def api_key(self) -> int:
@@ -401,15 +395,17 @@ class Dispatcher:
             return
         call = Call(connection, route, correlation_id, client_id, started_ns)
         quotas = self._quotas
-        if quotas.is_active:
-            call.request_bytes = len(frame)
         try:
-            response = route.handle(call, request)
+            if quotas.is_active:
+                call.usage = Usage(self._now_ns, started_ns, len(frame))
+                response = measured(call.usage, route.handle, call, request)
+            else:
+                response = route.handle(call, request)
             if response is not None:
                 parts = route.encode(correlation_id, response)
                 if quotas.is_active:  # after the encoding, which is a part of the time that the request takes
                     quotas.throttle(call, response)
-                    if call.throttle_ms > 0:
+                    if call.usage is not None and call.usage.throttle_ms > 0:
                         parts = route.encode(correlation_id, response)
                 connection.send(call, parts)
                 route.count(call, response, self._now_ns() - started_ns)
@@ -422,6 +418,8 @@ class Dispatcher:
             else:
                 connection.expect(call)
                 call.local_ns = self._now_ns() - started_ns
+                if call.usage is not None:
+                    call.usage.end_step()
         except Exception:
             log.exception("request failed api=%s version=%d client_id=%r", route.name, route.version, client_id)
             connection.close()

@@ -14,7 +14,8 @@ import struct
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from odradek.broker.runtime.turns import SlicedList, Turns, each, in_turn
+from odradek.broker.network.usage import Usage, measured
+from odradek.broker.runtime.turns import SlicedList, Turns, busy_clock, each, in_turn
 from odradek.protocol.errors import ProtocolError
 from odradek.protocol.net import LARGE_REQUEST_BYTES
 from odradek.protocol.primitives import Bytes
@@ -116,6 +117,7 @@ class LargeRequests:
     def __init__(self, now_ns: Callable[[], int]) -> None:
         """`now_ns` is a clock that never runs backwards."""
         self._turns = Turns(now_ns)
+        self._busy_ns = busy_clock(now_ns)
         self.sliced = 0
         """Requests that were handled in turns."""
         self.rejected = 0
@@ -133,7 +135,6 @@ class LargeRequests:
     def take(self, call: Call, frame: memoryview, body: int) -> None:
         """Handle a request in turns; `frame` is valid only during this call, and its body begins at byte `body`."""
         self.sliced += 1
-        call.request_bytes = len(frame)
         connection = call.connection
         own: Bytes = frame
         copied = len(frame) <= LARGE_REQUEST_BYTES  # a larger one is in a buffer of its own
@@ -154,6 +155,8 @@ class LargeRequests:
 
     def _handle(self, call: Call, frame: Bytes, body: int, meter: Metered) -> None:
         connection = call.connection
+        if call.route.quotas.is_active:
+            call.usage = Usage(self._busy_ns, self._busy_ns(), len(frame))
         try:
             if not connection.closed:
                 self._answer(call, frame, body, meter)
@@ -175,7 +178,10 @@ class LargeRequests:
             connection.refuse("large request", text)
             return
         try:
-            response = route.handle(call, request)
+            if call.usage is None:
+                response = route.handle(call, request)
+            else:
+                response = measured(call.usage, route.handle, call, request)
             if response is not None:
                 self._encode(call, response)
             elif call.no_reply:
@@ -183,6 +189,8 @@ class LargeRequests:
                 route.count(call, None, route.now_ns() - call.started_ns)
             else:
                 call.local_ns = route.now_ns() - call.started_ns
+                if call.usage is not None:
+                    call.usage.end_step()
         except Exception:
             log.exception("request failed api=%s version=%d client_id=%r", route.name, route.version, call.client_id)
             connection.close()

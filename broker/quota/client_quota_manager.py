@@ -88,12 +88,12 @@ class QuotaEntities(Generic[S]):
         except KeyError:
             return self._find(key)
 
-    def throttled(self, call: Call, throttle_ms: int, now_ms: int) -> None:
+    def throttled(self, call: Call, throttle_ms: int) -> None:
         """Count a throttle time in the metrics."""
         self.throttles += 1
         sensor = self.sensor(call)
         if sensor is not None:
-            sensor.throttle_times.record(throttle_ms, now_ms)
+            sensor.throttle_times.record(throttle_ms, self._clock.monotonic_ms())
 
     def rows(self, measure: Callable[[QuotaSensor[S], int], float]) -> Iterator[QuotaRow]:
         """What each set of clients used."""

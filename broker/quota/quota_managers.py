@@ -24,6 +24,7 @@ from odradek.broker.runtime.timers import Clock
 
 if TYPE_CHECKING:
     from odradek.broker.network.dispatcher import Call
+    from odradek.broker.network.usage import Usage
 
 PRODUCE: Final = 0
 LARGEST: Final = 2**31 - 1
@@ -75,23 +76,29 @@ class QuotaManagers:
         """Charge a request that is answered with `response` (None: without one), unless its handler has, and set the
         throttle time of the response.
         """
-        throttle_ms = call.throttle_ms
-        if throttle_ms < 0:
-            throttle_ms = self._charge(call, is_answered=response is not None)
-        if throttle_ms > 0 and response is not None and "throttle_time_ms" in response.ATTRIBUTES:
-            response.throttle_time_ms = throttle_ms
+        usage = call.usage
+        if usage is None:  # the request came before there was a quota
+            return
+        if usage.throttle_ms < 0:
+            self._charge(call, usage, is_answered=response is not None)
+        if usage.throttle_ms > 0 and response is not None and "throttle_time_ms" in response.ATTRIBUTES:
+            response.throttle_time_ms = usage.throttle_ms
 
     def throttle_fetch(self, call: Call, size: int) -> int:
         """Charge a Fetch request of a consumer; returns the throttle time in ms.
 
         The response has to be empty if that is not 0: its `size` bytes are not counted then.
         """
+        usage = call.usage
+        if usage is None:
+            return 0
         now_ms = self._clock.monotonic_ms()
-        request_ms = self._record_time(call, now_ms)
+        request_ms = self._record_time(call, usage, now_ms)
         bandwidth_ms = self.fetch.record(call, size, now_ms) if self.fetch.is_enabled else 0
         if max(request_ms, bandwidth_ms) > 0 and self.fetch.is_enabled:
             self.fetch.unrecord(call, size, now_ms)
-        return self._throttle(call, self.fetch, bandwidth_ms, request_ms, now_ms)
+        self._throttle(call, usage, self.fetch, bandwidth_ms, request_ms)
+        return usage.throttle_ms
 
     def most_fetch_bytes(self, call: Call) -> int:
         """The largest response of a consumer that does not violate the quota by itself."""
@@ -105,43 +112,43 @@ class QuotaManagers:
 
     def throttle_mutations(self, call: Call, quota: ControllerMutationQuota) -> None:
         """Charge a request that created or deleted partitions; call this before its response is sent."""
-        if quota is UNBOUNDED:
+        usage = call.usage
+        if quota is UNBOUNDED or usage is None:
             return
         now_ms = self._clock.monotonic_ms()
-        request_ms, mutation_ms = self._record_time(call, now_ms), quota.throttle_ms(now_ms)
-        self._throttle(call, self.controller_mutation, mutation_ms, request_ms, now_ms)
+        request_ms, mutation_ms = self._record_time(call, usage, now_ms), quota.throttle_ms(now_ms)
+        self._throttle(call, usage, self.controller_mutation, mutation_ms, request_ms)
 
-    def _charge(self, call: Call, *, is_answered: bool) -> int:
+    def _charge(self, call: Call, usage: Usage, *, is_answered: bool) -> None:
         if call.api_key in CLUSTER_ACTIONS or call.from_follower:
-            call.throttle_ms = 0
-            return 0
+            usage.throttle_ms = 0
+            return
         now_ms = self._clock.monotonic_ms()
         bandwidth_ms = 0
         if call.api_key == PRODUCE and self.produce.is_enabled:
-            bandwidth_ms = self.produce.record(call, call.request_bytes, now_ms)
-        request_ms = self._record_time(call, now_ms) if is_answered else 0
-        return self._throttle(call, self.produce, bandwidth_ms, request_ms, now_ms)
+            bandwidth_ms = self.produce.record(call, usage.request_bytes, now_ms)
+        request_ms = self._record_time(call, usage, now_ms) if is_answered else 0
+        self._throttle(call, usage, self.produce, bandwidth_ms, request_ms)
 
-    def _record_time(self, call: Call, now_ms: int) -> int:
+    def _record_time(self, call: Call, usage: Usage, now_ms: int) -> int:
         """Record the time for which the request has kept the event loop."""
         if not self.request.is_enabled:
             return 0
-        return self.request.record(call, call.busy_ns * PERCENT_OF_A_NANOSECOND, now_ms)
+        return self.request.record(call, usage.busy_ns * PERCENT_OF_A_NANOSECOND, now_ms)
 
     def _throttle(
         self,
         call: Call,
+        usage: Usage,
         manager: ClientQuotaManager | ControllerMutationQuotaManager,
         other_ms: int,
         request_ms: int,
-        now_ms: int,
-    ) -> int:
+    ) -> None:
         """Throttle the connection for the longer of both times, and count that in the metrics of its quota."""
-        throttle_ms = call.throttle_ms = max(other_ms, request_ms)
+        throttle_ms = usage.throttle_ms = max(other_ms, request_ms)
         if throttle_ms > 0:
-            (manager if other_ms > request_ms else self.request).throttled(call, throttle_ms, now_ms)
+            (manager if other_ms > request_ms else self.request).throttled(call, throttle_ms)
             call.connection.mute(throttle_ms / 1000)
-        return throttle_ms
 
     # ---- metrics
 

@@ -9,12 +9,57 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
-from typing import Any
+from collections.abc import Callable, Coroutine, Generator
+from contextvars import ContextVar
+from functools import partial
+from typing import Any, Final, Protocol
 
 from odradek.broker.runtime.turns import in_turns
 
 log = logging.getLogger(__name__)
+
+
+class Work(Protocol):
+    """Measures for how long a request keeps the event loop."""
+
+    def begin_step(self) -> None:
+        """The event loop begins to work for the request."""
+        ...
+
+    def end_step(self) -> None:
+        """The request waits, or is complete."""
+        ...
+
+
+WORK: Final[ContextVar[Work | None]] = ContextVar("WORK", default=None)
+"""Measures the tasks that are started in this context; None where nothing has to be measured."""
+
+
+class _Steps:
+    """Awaits a coroutine, and measures each of its steps."""
+
+    __slots__ = ("_coroutine", "_work")
+
+    def __init__(self, coroutine: Coroutine[Any, Any, None], work: Work) -> None:
+        self._coroutine = coroutine
+        self._work = work
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        send: Callable[[], Any] = partial(self._coroutine.send, None)
+        while True:
+            self._work.begin_step()
+            try:
+                awaited = send()
+            except StopIteration:
+                return
+            finally:
+                self._work.end_step()
+            try:
+                yield awaited
+            except BaseException as error:
+                send = partial(self._coroutine.throw, error)
+            else:
+                send = partial(self._coroutine.send, None)
 
 
 class RequestTasks:
@@ -30,8 +75,9 @@ class RequestTasks:
         task.add_done_callback(lambda done: self._tasks.pop(done, None))
 
     async def _guard(self, work: Coroutine[Any, Any, None], abandon: Callable[[], None]) -> None:
+        measured = WORK.get()
         try:
-            await work
+            await (work if measured is None else _Steps(work, measured))
         except Exception as error:
             log.error("request task failed, sending no response error=%r", error)
             abandon()

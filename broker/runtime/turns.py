@@ -66,6 +66,16 @@ def _unchanged(work: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
     return work
 
 
+def busy_clock(now_ns: Callable[[], int]) -> Callable[[], int]:
+    """A clock that, in a turn, stands still while the loop serves others; on the loop it is `now_ns`."""
+
+    def read() -> int:
+        handler: _HandlerThread | None = getattr(_local, "handler", None)
+        return now_ns() if handler is None else handler.busy_ns
+
+    return read
+
+
 class SlicedList(list[Any]):
     """A list whose iteration is that of `each`: the arrays of a large request."""
 
@@ -151,6 +161,7 @@ class _HandlerThread:
         self._loop = asyncio.get_running_loop()
         self._now_ns = now_ns
         self._ends_ns = 0
+        self._earlier_ns = 1  # a work begins at 1 on the clock of its time: 0 is no time
         self._work: Work | None = None
         self._is_ending = False
         self._own, self._of_loop = threading.Lock(), threading.Lock()
@@ -162,6 +173,12 @@ class _HandlerThread:
     def begin(self, work: Work) -> None:
         """Take the next work, which `resume` begins."""
         self._work = work
+        self._earlier_ns = 1
+
+    @property
+    def busy_ns(self) -> int:
+        """How long this work has held the loop, in all of its turns."""
+        return self._earlier_ns + self._now_ns() - self._ends_ns + SLICE_NS
 
     def resume(self) -> bool:
         """Let the thread run until its slice ends or its work is done; returns whether the work is done."""
@@ -183,6 +200,7 @@ class _HandlerThread:
             return
         if self._is_ending:
             raise TurnCancelled
+        self._earlier_ns = self.busy_ns
         self._of_loop.release()
         self._own.acquire()
         if self._is_ending:

@@ -146,6 +146,22 @@ async def test_requests_are_throttled_by_the_time_that_they_take(broker: Broker,
     assert await throttle_ms() == 0
 
 
+async def test_the_tasks_of_a_request_count(broker: Broker, client: Client) -> None:
+    names = [f"t{number}" for number in range(40)]
+    for name in names:
+        await client.create_topic(name)
+    await set_quota(broker, client, ANYBODY, request_percentage=1000)
+    request = m.DescribeConfigsRequest
+    resources = [request.DescribeConfigsResource(resource_type=2, resource_name=name) for name in names]
+    answer = await client.ask(request(resources=resources))
+    assert len(answer.results) == len(names)
+    (row,) = broker.running.quotas.clients.request.metrics()
+    described = next(each for each in broker.api_metrics if each.name == "DescribeConfigs")
+    ((total_ns, _),) = described.durations()
+    busy_ns = row.value * 10 / 100 * 1e9  # the rate is measured over ten seconds
+    assert 0.5 * total_ns <= busy_ns <= 1.1 * total_ns
+
+
 async def test_the_most_exact_quota_counts_and_its_removal_reveals_the_next_one(broker: Broker, client: Client) -> None:
     quotas = broker.running.quotas.clients.produce
 
