@@ -28,8 +28,13 @@ class QuotaConfigHandler:
         self._connections = connections
 
     async def update(self, path: str, properties: Mapping[str, str]) -> None:
-        """Apply all properties of the entity whose path below /config is `path`."""
-        await self._apply(client_quotas.entity_of_path(path), client_quotas.values(properties))
+        """Apply all properties of the entity whose path below /config is `path`; a path of no entity is ignored."""
+        try:
+            entity = client_quotas.entity_of_path(path)
+        except ValueError:
+            log.error("ignoring config change of unknown entity path=%s", path)
+            return
+        await self._apply(entity, client_quotas.values(properties))
 
     async def replace(self, registry: Registry) -> None:
         """Read the quotas of all entities and apply them. Raises RegistryError."""

@@ -105,8 +105,11 @@ class QuotaManagers:
         return int(min(self.fetch.most_in_window(call), LARGEST)) if self.fetch.is_enabled else LARGEST
 
     def mutations(self, call: Call, strict_since: int) -> ControllerMutationQuota:
-        """The quota for the partitions that a request creates or deletes; strict from that version on (KIP-599)."""
-        if not self.controller_mutation.is_enabled:
+        """The quota for the partitions that a request creates or deletes; strict from that version on (KIP-599).
+
+        A request of this broker to itself, which creates a topic for a client, has none.
+        """
+        if not self.controller_mutation.is_enabled or call.session.is_broker_itself:
             return UNBOUNDED
         return self.controller_mutation.quota_for(call, is_strict=call.version >= strict_since)
 

@@ -12,10 +12,16 @@ from typing import Any
 
 import pytest
 
+from odradek.broker.config.client_store import ClientConfigs
 from odradek.broker.quota.client_quota_manager import FEW_ENTITIES, ClientQuotaManager
 from odradek.broker.quota.connection_rate_quotas import ConnectionRateQuotas
+from odradek.broker.quota.quota_config_handler import QuotaConfigHandler
+from odradek.broker.quota.quota_managers import QuotaManagers
 from odradek.broker.quota.replication_quota_manager import ReplicationQuotas, throttled_partitions
 from odradek.broker.quota.state.rates import QuotaConfig
+from odradek.broker.registry import znodes
+from odradek.broker.registry.embedded import EmbeddedEnsemble
+from odradek.broker.registry.interface import ensure_path
 from odradek.broker.security.session import Session
 from odradek.broker.security.state.principals import KafkaPrincipal
 from odradek.broker.server import Broker
@@ -253,6 +259,52 @@ async def test_quotas_of_a_former_run_are_effective_from_the_start(tmp_path: Pat
     async with running_broker(tmp_path / "data") as broker:
         assert broker.running.quotas.clients.entities() == [{"user": "u", "client-id": None}]
         assert broker.running.quotas.connections.addresses() == [None]
+
+
+async def test_a_topic_is_created_for_a_client_that_has_no_mutations_left(broker: Broker, client: Client) -> None:
+    await set_quota(broker, client, {"user": None}, controller_mutation_rate=1)
+    await client.ask(_topic("many", 100), 5)
+    other = await Client.connect(broker.port)
+    request = m.MetadataRequest(
+        topics=[m.MetadataRequest.MetadataRequestTopic(name="automatic")], allow_auto_topic_creation=True
+    )
+    await eventually_async(lambda: other.ask(request, 12), lambda answer: answer.topics[0].error_code == ErrorCode.NONE)
+    other.close()
+
+
+async def test_a_new_session_reads_the_changes_that_were_missed() -> None:
+    clock = VirtualTime()
+    clients, connections = (
+        QuotaManagers(QuotaConfig(), QuotaConfig(), clock),
+        ConnectionRateQuotas(QuotaConfig(), clock),
+    )
+    handler = QuotaConfigHandler(clients, connections)
+    ensemble = EmbeddedEnsemble(None, "", now_ms=clock.now_ms)
+    registry = await ensemble.connect()
+    await ensure_path(registry, znodes.CONFIG_CHANGES)
+    store = ClientConfigs(lambda: registry)
+    entities: list[dict[str, str | None]] = [{"user": "u"}, {"user": None, "client-id": "c"}, {"ip": "10.0.0.1"}]
+    rates = [{"producer_byte_rate": 5.0}, {"request_percentage": 50.0}, {"connection_creation_rate": 1.0}]
+    for entity, rate in zip(entities, rates, strict=True):
+        await store.alter_quotas(entity, rate, validate_only=False)
+    await handler.replace(registry)
+    assert clients.entities() == entities[:2]
+    assert connections.addresses() == ["10.0.0.1"]
+    for entity, rate in zip(entities[1:], rates[1:], strict=True):
+        await store.alter_quotas(entity, dict.fromkeys(rate), validate_only=False)
+    await handler.replace(registry)
+    assert clients.entities() == entities[:1]
+    assert connections.addresses() == []
+    await ensemble.close()
+
+
+async def test_a_change_of_an_unknown_entity_is_ignored(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
+    handler = broker.running.quotas.handler
+    for path in ("users", "users/u/groups/g", "users/u/clients", "ips/a/b"):
+        await handler.update(path, {"producer_byte_rate": "5"})
+    await handler.update("users/u", {"producer_byte_rate": "many", "consumer_byte_rate": "7"})
+    assert caplog.text.count("ignoring config change of unknown entity") == 4
+    assert broker.running.quotas.clients.entities() == [{"user": "u"}]
 
 
 def test_invented_client_ids_cost_no_lasting_memory() -> None:

@@ -71,10 +71,17 @@ def path(entity: Entity) -> str:
 
 
 def entity_of_path(path: str) -> Entity:
-    """The entity whose quotas are at a path below /config, such as "users/U/clients/C"."""
-    parts = path.split("/")
-    kinds = {"users": USER, "clients": CLIENT_ID, "ips": IP}
-    return {kinds[kind]: name_of_node(node) for kind, node in zip(parts[::2], parts[1::2], strict=True)}
+    """The entity whose quotas are at a path below /config, such as "users/U/clients/C". Raises ValueError."""
+    match path.split("/"):
+        case ["users", user]:
+            return {USER: name_of_node(user)}
+        case ["users", user, "clients", client]:
+            return {USER: name_of_node(user), CLIENT_ID: name_of_node(client)}
+        case ["clients", client]:
+            return {CLIENT_ID: name_of_node(client)}
+        case ["ips", address]:
+            return {IP: name_of_node(address)}
+    raise ValueError(f"{path!r} is no user, client id or address")
 
 
 def name_of_node(node: str) -> str | None:
