@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -260,6 +261,24 @@ def test_partitions_are_moved_as_generated_with_a_throttle_that_is_removed(
     brokers = tool(cluster, "kafka-configs", "--describe", "--entity-type", "brokers")
     assert "throttled" not in brokers
     produce(cluster, topic, 0, 10)
+
+
+def test_a_throttled_reassignment_copies_as_many_bytes_a_second_as_the_tool_allows(
+    cluster: ClusterProcess, topic: str, saved: Callable[[str], str]
+) -> None:
+    rate, size, value = 1_000_000, 8_000_000, bytes(10_000)
+    create(cluster, topic, "1")
+    producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "batch.size": 100_000})
+    for _ in range(size // len(value)):
+        producer.produce(topic, value, partition=0)
+    assert producer.flush(DEADLINE_S) == 0
+    how = ("--reassignment-json-file", saved(plan(topic, [2])))
+    started = time.monotonic()
+    printed = tool(cluster, "kafka-reassign-partitions", "--execute", *how, "--throttle", str(rate))
+    assert f"The inter-broker throttle limit was set to {rate} B/s" in printed
+    cluster.await_isr(topic, 0, {2})
+    assert 0.75 * size / rate <= time.monotonic() - started <= 2 * size / rate
+    assert "Clearing broker-level throttles" in await_verified(cluster, how)
 
 
 def await_verified(cluster: ClusterProcess, how: tuple[str, ...]) -> str:
