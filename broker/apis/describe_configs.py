@@ -5,6 +5,7 @@ Version 1 adds sources and synonyms (KIP-226), 3 types and documentation (KIP-56
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Final
 
 from odradek.broker.config.broker_config import BrokerConfig
@@ -27,6 +28,8 @@ TOPIC: Final = 2
 BROKER: Final = 4
 LOGGER: Final = 8
 CLIENT_METRICS: Final = 16
+AT_ONCE: Final = 8
+"""Resources after which the loop serves others: each takes up to a millisecond."""
 Result = m.DescribeConfigsResponse.DescribeConfigsResult
 ResourceResult = m.DescribeConfigsResponse.DescribeConfigsResourceResult
 
@@ -63,6 +66,8 @@ class DescribeConfigs:
             key = each.resource_type, each.resource_name, None if keys is None else tuple(keys)
             if key not in found:
                 found[key] = await self._describe(call, request, each)
+                if len(found) % AT_ONCE == 0:
+                    await asyncio.sleep(0)
             results.append(found[key])
         call.reply(m.DescribeConfigsResponse(results=results))
 

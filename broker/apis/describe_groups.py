@@ -43,7 +43,11 @@ class DescribeGroups:
             if group_id not in found:
                 found[group_id] = self._describe(call, group_id)
         described = [found[group_id] for group_id in request.groups]
-        described.sort(key=lambda group: group.error_code != ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        refused = [group for group in items_of(described) if group.error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED]
+        if refused:  # they come first
+            described = refused + [
+                group for group in items_of(described) if group.error_code != ErrorCode.GROUP_AUTHORIZATION_FAILED
+            ]
         if request.include_authorized_operations:
             for group in items_of(found.values()):
                 if group.error_code == ErrorCode.NONE:

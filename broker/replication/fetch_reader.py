@@ -41,7 +41,6 @@ ORDER: Final[dict[int, int]] = {
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: 2,
 }
 """The errors of partitions that are not read; they follow the other partitions."""
-MANY_PARTITIONS: Final = 100
 PartitionData = m.FetchResponse.PartitionData
 EpochStart = m.FetchResponse.EpochStartOffset
 Result = tuple[FetchPartition, PartitionData, int]
@@ -219,10 +218,7 @@ class FetchReading:
         sizes: dict[Replica, int] = {}
         results: list[Result] = []
         in_order = True
-        partitions: Iterable[FetchPartition] = self.context.partitions
-        if len(self.context.partitions) > MANY_PARTITIONS:
-            partitions = items_of(partitions)
-        for wanted in partitions:
+        for wanted in items_of(self.context.partitions):
             data = PartitionData(partition_index=wanted.partition, records=b"", aborted_transactions=None)
             size = 0
             if wanted.topic in denied:
