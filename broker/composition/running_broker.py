@@ -31,6 +31,7 @@ from odradek.broker.metadata.features import FeatureLevels
 from odradek.broker.metadata.registry_session import StateChangeHandler
 from odradek.broker.metrics.broker_metrics import ApiMetrics
 from odradek.broker.metrics.exposition.snapshot import SnapshotSources
+from odradek.broker.metrics.loop_stalls import LoopStalls
 from odradek.broker.network.dispatcher import Dispatcher
 from odradek.broker.network.large_requests import LargeRequests
 from odradek.broker.network.reconfiguration import Reconfiguration
@@ -39,7 +40,6 @@ from odradek.broker.replication.conversions import Conversions
 from odradek.broker.replication.log_dirs import LogDirs
 from odradek.broker.replication.state.fetch_session import FetchSessions
 from odradek.broker.replication.state.partition import Role
-from odradek.broker.runtime.loop_stalls import LoopStalls
 from odradek.broker.runtime.purgatory import DelayedOperationPurgatory
 from odradek.broker.runtime.scheduler import ThreadWorker
 from odradek.broker.transaction.producer_ids import ProducerIds

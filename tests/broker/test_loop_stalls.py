@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from odradek.broker.runtime import loop_stalls
-from odradek.broker.runtime.loop_stalls import BOUNDS_S, LoopStalls
+from odradek.broker.metrics import loop_stalls
+from odradek.broker.metrics.loop_stalls import BOUNDS_S, LoopStalls
 from tests.support.eventually import eventually_async
 
 

@@ -19,8 +19,8 @@ from prometheus_client.samples import Sample
 
 from odradek.broker.metrics.broker_metrics import percentiles
 from odradek.broker.metrics.exposition.snapshot import MetricsSnapshot, PartitionRow
+from odradek.broker.metrics.loop_stalls import BOUNDS_S
 from odradek.broker.replication.state.partition import Role
-from odradek.broker.runtime.loop_stalls import BOUNDS_S
 from odradek.protocol.errors import ErrorCode
 
 DEADLINE_S: Final = 10

@@ -17,6 +17,7 @@ from odradek.broker.controller.state.context import Context
 from odradek.broker.group.group_metadata_manager import GroupMetadataManager
 from odradek.broker.metrics.authentication_metrics import AuthenticationMetrics
 from odradek.broker.metrics.broker_metrics import ApiMetrics, RequestMetrics, TopicMetrics
+from odradek.broker.metrics.loop_stalls import LoopStalls
 from odradek.broker.quota.client_quota_manager import QuotaRow
 from odradek.broker.quota.connection_rate_quotas import ConnectionRateQuotas
 from odradek.broker.quota.quota_managers import QuotaManagers
@@ -26,7 +27,6 @@ from odradek.broker.replication.log_cleaner import CleanerMetrics
 from odradek.broker.replication.partition import Replica, Replicas
 from odradek.broker.replication.state.fetch_session import FetchSessions
 from odradek.broker.replication.state.partition import Role
-from odradek.broker.runtime.loop_stalls import LoopStalls
 from odradek.protocol.topic_partition import TopicPartition
 
 
