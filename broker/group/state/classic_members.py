@@ -22,19 +22,49 @@ def size_of(terms: Terms) -> int:
     return MEMBER_BYTES + strings + sum(64 + len(name) + len(metadata) for name, metadata in terms.protocols)
 
 
+class Joining:
+    """How many members of a group wait in a join."""
+
+    __slots__ = ("count",)
+
+    def __init__(self) -> None:
+        self.count = 0
+
+
 class Member:
     """One member; `join_token` and `sync_token` are its requests that wait for an answer."""
 
-    __slots__ = ("assignment", "deadline_ms", "is_new", "join_token", "member_id", "sync_token", "terms")
+    __slots__ = ("_join_token", "_joining", "assignment", "deadline_ms", "is_new", "member_id", "sync_token", "terms")
 
     def __init__(self, member_id: str, terms: Terms) -> None:
         self.member_id = member_id
         self.terms = terms
         self.assignment = b""
-        self.join_token: Any = None
+        self._join_token: Any = None
+        self._joining: Joining | None = None
         self.sync_token: Any = None
         self.is_new = False
         self.deadline_ms = 0
+
+    @property
+    def join_token(self) -> Any:
+        """The join of the member that waits, or None."""
+        return self._join_token
+
+    @join_token.setter
+    def join_token(self, token: Any) -> None:
+        if self._joining is not None:
+            self._joining.count += (token is not None) - (self._join_token is not None)
+        self._join_token = token
+
+    def count_in(self, joining: Joining | None) -> None:
+        """Count the waiting join of this member in a group, or in none."""
+        waits = self._join_token is not None
+        if self._joining is not None:
+            self._joining.count -= waits
+        self._joining = joining
+        if joining is not None:
+            joining.count += waits
 
     @property
     def is_static(self) -> bool:
@@ -57,11 +87,12 @@ class Member:
 class ClassicGroupMembers:
     """The members in the order of their joins, their instance ids, and their leader."""
 
-    __slots__ = ("_by_instance", "_members", "_support", "leader", "memory_bytes")
+    __slots__ = ("_by_instance", "_joining", "_members", "_support", "leader", "memory_bytes")
 
     def __init__(self) -> None:
         self._members: dict[str, Member] = {}
         self._by_instance: dict[str, str] = {}
+        self._joining = Joining()
         self._support: dict[str, int] = {}
         self.leader: str | None = None
         self.memory_bytes = 0
@@ -88,6 +119,7 @@ class ClassicGroupMembers:
     def add(self, member: Member) -> None:
         """Add a member; the first one becomes the leader."""
         self._members[member.member_id] = member
+        member.count_in(self._joining)
         if member.terms.instance_id is not None:
             self._by_instance[member.terms.instance_id] = member.member_id
         if self.leader is None:
@@ -99,6 +131,7 @@ class ClassicGroupMembers:
         member = self._members.pop(member_id, None)
         if member is None:
             return None
+        member.count_in(None)
         self._count(member, -1)
         if member.terms.instance_id is not None:
             del self._by_instance[member.terms.instance_id]
@@ -133,12 +166,12 @@ class ClassicGroupMembers:
     @property
     def joining(self) -> int:
         """How many members wait in a join."""
-        return sum(member.join_token is not None for member in self)
+        return self._joining.count
 
     @property
     def all_joined(self) -> bool:
         """Whether every member waits in a join."""
-        return all(member.join_token is not None for member in self)
+        return self._joining.count == len(self._members)
 
     def elect(self) -> bool:
         """Make a member that has joined the leader. False when no member has joined."""
