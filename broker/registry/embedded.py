@@ -9,16 +9,23 @@ arose. So a watch fires before a response that shows the change, and after the r
 
 The tree lives as long as the process. So do the sessions of a broker that embeds the store: sessions that a stopped
 process left in the journal are ended at the next start. Sessions of other processes (`server`) outlive the process:
-with `keep_sessions` they continue. If the journal cannot be written, every later call raises ConnectionLossError, for
-the tree in memory is ahead of the disk; the listeners receive SUSPENDED, and only a restart recovers.
+with `keep_sessions` they continue.
+
+If the journal cannot be written, every later call raises ConnectionLossError, for the tree in memory is ahead of the
+disk, and the listeners receive SUSPENDED. After a lack of room the same write is repeated until it succeeds; the
+listeners then receive CONNECTED, and what the failed calls changed is there, as after a lost connection to ZooKeeper.
+After any other error only a restart recovers.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import functools
+import logging
 from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
 
 from odradek.broker.registry.interface import (
     ANY_VERSION,
@@ -41,6 +48,11 @@ from odradek.broker.registry.tree import CommittedTransaction, JournalTransactio
 
 DEFAULT_SESSION_TIMEOUT_MS = 18_000
 """Kafka's zookeeper.session.timeout.ms."""
+
+_NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+_RETRY_S: Final = 0.2
+
+_log = logging.getLogger(__name__)
 
 RequestTasks = Callable[[Callable[[], None]], Awaitable[None]]
 """Runs a call that blocks on the disk; returns when it has returned."""
@@ -67,13 +79,16 @@ class EmbeddedEnsemble:
     __slots__ = (
         "_background",
         "_batch",
+        "_closing",
         "_committed_zxid",
         "_failure",
         "_flusher",
+        "_folder",
         "_journal",
         "_last_session_id",
         "_listeners",
         "_now_ms",
+        "_suspended",
         "_tree",
         "_watches",
         "_writing",
@@ -96,6 +111,7 @@ class EmbeddedEnsemble:
         Raises JournalInUseError, DamagedJournalError, OSError.
         """
         self._now_ms = now_ms
+        self._folder = folder
         self._background = background
         self._journal = NoJournal() if disk is None else Journal(disk, folder, snapshot_bytes=snapshot_bytes)
         self._tree = self._load(keep_sessions=keep_sessions)
@@ -107,6 +123,8 @@ class EmbeddedEnsemble:
         self._writing: _Batch | None = None
         self._flusher: asyncio.Task[None] | None = None
         self._failure: str | None = None
+        self._suspended: str | None = None
+        self._closing = asyncio.Event()
 
     @classmethod
     def in_memory(cls, *, now_ms: Callable[[], int]) -> EmbeddedEnsemble:
@@ -140,7 +158,11 @@ class EmbeddedEnsemble:
             await self.settle()
 
     async def close(self) -> None:
-        """Wait for the disk and close the files. Sessions that are still open stay in the journal."""
+        """Wait for the disk and close the files. Sessions that are still open stay in the journal.
+
+        Writes that wait for room on the disk are given up; none of them was acknowledged.
+        """
+        self._closing.set()
         with contextlib.suppress(ConnectionLossError):
             await self.settle()
         if self._flusher is not None:
@@ -195,9 +217,9 @@ class EmbeddedEnsemble:
         return self._tree, self._watches
 
     def check(self) -> None:
-        """Raise ConnectionLossError once the journal has failed or is closed."""
-        if self._failure is not None:
-            raise ConnectionLossError(detail=self._failure)
+        """Raise ConnectionLossError once the journal has failed or is closed, and while it has no room."""
+        if self._failure is not None or self._suspended is not None:
+            raise ConnectionLossError(detail=self._failure or self._suspended)
 
     async def settle(self) -> None:
         """Return when everything the tree shows now is durable. Raises ConnectionLossError if it never will be."""
@@ -235,19 +257,63 @@ class EmbeddedEnsemble:
         try:
             while (batch := self._batch) is not None:
                 self._batch, self._writing = None, batch
-                await self._background(functools.partial(self._journal.write, batch.transactions))
+                await self._write(batch)
                 self._notify_batch(batch)
                 self._writing = None
                 if self._journal.is_snapshot_due():
-                    content, zxid = encode_snapshot(self._tree), self._tree.zxid
-                    await self._background(functools.partial(self._journal.snapshot, content, zxid))
+                    await self._write_snapshot()
         except OSError as error:
-            self._fail(f"the journal of the metadata store cannot be written: {error}")
+            self._fail(f"the journal of the metadata store in {self._folder} cannot be written: {error}")
         except BaseException:
             self._fail("the metadata store was stopped during a write")
             raise
         finally:
             self._flusher = None
+
+    async def _write(self, batch: _Batch) -> None:
+        """Write a batch, again and again while the disk has no room. Raises OSError."""
+        while True:
+            try:
+                await self._background(functools.partial(self._journal.write, batch.transactions))
+                break
+            except OSError as error:
+                if error.errno not in _NO_ROOM or self._closing.is_set():
+                    raise
+                self._suspend(f"the journal of the metadata store in {self._folder} has no room: {error}")
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._closing.wait(), _RETRY_S)
+        if self._suspended is not None:
+            self._suspended = None
+            _log.warning("metadata store has room again")
+            self._change_states(SessionState.CONNECTED)
+
+    async def _write_snapshot(self) -> None:
+        """Write a snapshot; without room the log grows until there is some. Raises OSError."""
+        content, zxid = encode_snapshot(self._tree), self._tree.zxid
+        try:
+            await self._background(functools.partial(self._journal.snapshot, content, zxid))
+        except OSError as error:
+            if error.errno not in _NO_ROOM:
+                raise
+            _log.warning("cannot write a snapshot of the metadata store error=%s", error)
+
+    def _suspend(self, reason: str) -> None:
+        """Reject all calls until the journal has room; those that wait fail, and their outcome is open."""
+        if self._suspended is None:
+            self._suspended = reason
+            _log.error("metadata store suspended error=%s", reason)
+            self._fail_batches(reason)
+            self._change_states(SessionState.SUSPENDED)
+
+    def _fail_batches(self, reason: str) -> None:
+        for batch in (self._writing, self._batch):
+            if batch is not None and not batch.durable.done():
+                batch.durable.set_exception(ConnectionLossError(detail=reason))
+                batch.durable.exception()  # a batch without a waiter is no reason for a warning
+
+    def _change_states(self, state: SessionState) -> None:
+        for listener in list(self._listeners.values()):
+            listener(state)
 
     def _notify_batch(self, batch: _Batch) -> None:
         # At once, so that no call that arrives meanwhile returns first; a listener may add notifications. Callers that
@@ -258,7 +324,8 @@ class EmbeddedEnsemble:
             except Exception as error:
                 context = {"message": "a listener of the metadata store failed", "exception": error}
                 asyncio.get_running_loop().call_exception_handler(context)
-        batch.durable.set_result(None)
+        if not batch.durable.done():
+            batch.durable.set_result(None)
 
     def _notify(self, session_id: int, watcher: Watcher, event: Event) -> None:
         if session_id in self._listeners:
@@ -266,13 +333,10 @@ class EmbeddedEnsemble:
 
     def _fail(self, failure: str) -> None:
         self._failure = failure
-        for batch in (self._writing, self._batch):
-            if batch is not None:
-                batch.durable.set_exception(ConnectionLossError(detail=failure))
-                batch.durable.exception()  # a batch without a waiter is no reason for a warning
+        self._fail_batches(failure)
         self._writing = self._batch = None
-        for listener in list(self._listeners.values()):
-            listener(SessionState.SUSPENDED)
+        if self._suspended is None:
+            self._change_states(SessionState.SUSPENDED)
 
     def _new_session_id(self) -> int:
         # ZooKeeper's scheme: the server's number in the high byte, then the time, then a count.
@@ -370,8 +434,9 @@ class EmbeddedRegistry:
         if self._state in (SessionState.EXPIRED, SessionState.CLOSED):
             return
         self._state = SessionState.CLOSED
-        self._ensemble.end_session(self._session_id, SessionState.CLOSED)
-        await self._ensemble.settle()
+        with contextlib.suppress(ConnectionLossError):  # the next start ends the session
+            self._ensemble.end_session(self._session_id, SessionState.CLOSED)
+            await self._ensemble.settle()
 
     async def _submit(self, operations: Sequence[Operation], *, multi: bool) -> list[OperationResult]:
         self._check_open()

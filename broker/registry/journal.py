@@ -205,23 +205,26 @@ class Journal:
         return tree
 
     def write(self, transactions: Sequence[JournalTransaction]) -> None:
-        """Append transactions in one write and make them durable. After an OSError the journal must not be used
-        again.
+        """Append transactions in one write and make them durable.
+
+        After an OSError for lack of room the same call may be repeated, and nothing else: it writes the same bytes at
+        the same position. After any other OSError the journal must not be used again.
         """
         data = b"".join(frame(transaction, index) for index, transaction in enumerate(transactions))
         if self._file is None:
             number = transactions[0].zxid
-            self._file = self._disk.open(self._path(_LOG, number))
-            self._end_file = self._disk.open(self._path(_END, number))
+            file, end_file = self._disk.open(self._path(_LOG, number)), self._disk.open(self._path(_END, number))
             self._disk.sync_directory(self._folder)
+            self._file, self._end_file = file, end_file
             self._position = self._checksum = 0
+        if not self._position:
             data = LOG_HEADER + data
         assert self._end_file is not None
         self._file.write(data, self._position)
         self._file.sync()
-        self._position += len(data)
-        self._checksum = zlib.crc32(data, self._checksum)
-        self._end_file.write(LogEnd(self._position, transactions[-1].zxid, self._checksum).encode(), 0)
+        end, checksum = self._position + len(data), zlib.crc32(data, self._checksum)
+        self._end_file.write(LogEnd(end, transactions[-1].zxid, checksum).encode(), 0)
+        self._position, self._checksum = end, checksum
         self._log_bytes += len(data)
 
     def is_snapshot_due(self) -> bool:

@@ -1,4 +1,4 @@
-"""The wall clock jumps by hours, forwards and backwards: sessions, transactions, flushes and deletions go on as before."""
+"""The wall clock jumps by hours: sessions, transactions, flushes and deletions continue as before."""
 
 from __future__ import annotations
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import itertools
 from collections.abc import Callable
 
@@ -16,6 +17,7 @@ from odradek.broker.registry.journal import DamagedJournalError, Journal, Journa
 from odradek.broker.registry.transactions import encode_snapshot, read_record
 from odradek.broker.registry.tree import Tree
 from tests.registry.simulated_disk import Content, Keep, SimulatedDisk, keep_all, keep_nothing
+from tests.support.eventually import eventually_async
 
 FOLDER = "/registry"
 LOG = "/registry/version-2/log."
@@ -303,6 +305,68 @@ async def test_a_failing_disk_ends_the_registry() -> None:
         await ensemble.connect()
     await ensemble.close()
     assert nodes_on(disk.crash()) == {}
+
+
+class FullDisk(SimulatedDisk):
+    """A disk that has room for `room` more calls, and for all once `room` is None."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.room: int | None = None
+        self.rejected = asyncio.Event()
+
+    def step(self) -> None:
+        super().step()
+        if self.room is not None:
+            if self.room == 0:
+                self.rejected.set()
+                raise OSError(errno.ENOSPC, "no room")
+            self.room -= 1
+
+
+@pytest.mark.parametrize("room", range(6))
+@pytest.mark.parametrize("snapshot_bytes", [1 << 20, 0])
+async def test_writes_continue_once_a_full_disk_has_room(room: int, snapshot_bytes: int) -> None:
+    disk = FullDisk()
+    ensemble = ensemble_on(disk, snapshot_bytes)
+    registry = await ensemble.connect()
+    states: list[SessionState] = []
+    registry.add_listener(states.append)
+    received: list[Event] = []
+    disk.room = room
+    made: list[str] = []
+    for number in itertools.count():
+        try:
+            await registry.exists(f"/n{number}", received.append)
+            await registry.create(f"/n{number}", b"x" * 40)
+            made.append(f"/n{number}")
+        except ConnectionLossError:
+            break
+    assert states == [SessionState.SUSPENDED]
+    with pytest.raises(ConnectionLossError, match="no room"):
+        await registry.exists("/")
+    assert set(made) <= set(nodes_on(disk.crash(keep_all)))
+    disk.room = None
+    await eventually_async(lambda: asyncio.sleep(0, states), lambda states: len(states) == 2)
+    assert states == [SessionState.SUSPENDED, SessionState.CONNECTED]
+    # The write whose outcome was open is there, as is its event.
+    assert [event.path for event in received] == [*made, f"/n{number}"]
+    await registry.create("/later")
+    await ensemble.close()
+    assert set(nodes_on(disk.crash())) == {*made, f"/n{number}", "/later"}
+
+
+async def test_a_registry_without_room_can_be_closed() -> None:
+    disk = FullDisk()
+    ensemble = ensemble_on(disk)
+    registry = await ensemble.connect()
+    await registry.create("/a")
+    disk.room = 0
+    with pytest.raises(ConnectionLossError):
+        await registry.create("/b")
+    await registry.close()
+    await ensemble.close()
+    assert set(nodes_on(disk.crash())) == {"/a"}
 
 
 async def acknowledged() -> tuple[SimulatedDisk, bytes, list[int]]:
