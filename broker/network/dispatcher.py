@@ -20,7 +20,7 @@ from typing import Any, Final, Protocol
 
 from odradek.broker.metrics.broker_metrics import ApiMetrics
 from odradek.broker.network.large_requests import SMALL_FRAME_BYTES, AtOnce, LargeRequestError, LargeRequests
-from odradek.broker.network.usage import Usage, measured
+from odradek.broker.runtime.usage import Usage, measured
 from odradek.broker.security.session import ANONYMOUS_SESSION, OWN_SESSION, Session
 from odradek.protocol import messages as m
 from odradek.protocol.encoding import Each
@@ -396,11 +396,7 @@ class Dispatcher:
         call = Call(connection, route, correlation_id, client_id, started_ns)
         quotas = self._quotas
         try:
-            if quotas.is_active:
-                call.usage = Usage(self._now_ns, started_ns, len(frame))
-                response = measured(call.usage, route.handle, call, request)
-            else:
-                response = route.handle(call, request)
+            response = self._measured(call, request, len(frame)) if quotas.is_active else route.handle(call, request)
             if response is not None:
                 parts = route.encode(correlation_id, response)
                 if quotas.is_active:  # after the encoding, which is a part of the time that the request takes
@@ -423,6 +419,11 @@ class Dispatcher:
         except Exception:
             log.exception("request failed api=%s version=%d client_id=%r", route.name, route.version, client_id)
             connection.close()
+
+    def _measured(self, call: Call, request: Any, size: int) -> Any:
+        """Handle a request of a client that may have a quota."""
+        call.usage = Usage(self._now_ns, call.started_ns, size)
+        return measured(call.usage, call.route.handle, call, request)
 
     def _find(self, key_version: int) -> Route | None:
         key, version = key_version >> 16, key_version & 0xFFFF

@@ -14,8 +14,8 @@ import struct
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from odradek.broker.network.usage import Usage, measured
 from odradek.broker.runtime.turns import SlicedList, Turns, busy_clock, each, in_turn
+from odradek.broker.runtime.usage import Usage, measured
 from odradek.protocol.errors import ProtocolError
 from odradek.protocol.net import LARGE_REQUEST_BYTES
 from odradek.protocol.primitives import Bytes

@@ -24,7 +24,7 @@ from odradek.broker.runtime.timers import Clock
 
 if TYPE_CHECKING:
     from odradek.broker.network.dispatcher import Call
-    from odradek.broker.network.usage import Usage
+    from odradek.broker.runtime.usage import Usage
 
 PRODUCE: Final = 0
 LARGEST: Final = 2**31 - 1
