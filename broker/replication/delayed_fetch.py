@@ -3,6 +3,8 @@
 A follower's fetch can change its own partitions: its position advances the high watermark, which completes a
 coordinator's append, and the next request of the coordinator appends. Such a fetch is read once more after it has
 entered the watch lists.
+
+A fetch of many partitions, whose handler runs in a turn, is read again in turns, too.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from odradek.broker.replication.partition import Replica
 from odradek.broker.runtime.purgatory import DelayedOperation
+from odradek.broker.runtime.turns import turns_of_caller
 
 if TYPE_CHECKING:
     from odradek.broker.network.dispatcher import Call
@@ -20,7 +23,7 @@ if TYPE_CHECKING:
 class DelayedFetch(DelayedOperation[Replica]):
     """A fetch that waits until its partitions have enough bytes; at the deadline it returns the records that exist."""
 
-    __slots__ = ("_call", "_found", "_is_ready", "_reading", "_sizes")
+    __slots__ = ("_call", "_found", "_is_ready", "_reading", "_run_in_turns", "_sizes")
 
     def __init__(self, call: Call, reading: FetchReading, sizes: dict[Replica, int]) -> None:
         """`sizes` has the bytes that the last read found in each replica."""
@@ -31,11 +34,15 @@ class DelayedFetch(DelayedOperation[Replica]):
         self._found = sum(sizes.values())
         self._is_ready = False
         call.operation = self
+        self._run_in_turns = turns_of_caller()
 
     def try_complete_all(self) -> None:
         """Read again if a partition has changed since the last read."""
         if self._reading.is_outdated(self._sizes):
-            self._read_again()
+            if self._run_in_turns is None:
+                self._read_again()
+            else:
+                self.force_complete()
 
     def try_complete(self, replica: Replica) -> None:
         size = self._reading.available(replica)
@@ -44,7 +51,7 @@ class DelayedFetch(DelayedOperation[Replica]):
             self._sizes[replica] = size
             if self._found < self._reading.min_bytes:
                 return
-        if self._call.closed:
+        if self._call.closed or self._run_in_turns is not None:
             self.force_complete()
         else:
             self._read_again()
@@ -62,6 +69,12 @@ class DelayedFetch(DelayedOperation[Replica]):
 
     def on_complete(self) -> None:
         self._call.operation = None
+        if self._run_in_turns is None:
+            self._respond()
+        else:
+            self._run_in_turns(self._respond)
+
+    def _respond(self) -> None:
         if self._call.closed:
             return
         if not self._is_ready:

@@ -58,6 +58,12 @@ def in_turns(work: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
     return steps(work)
 
 
+def turns_of_caller() -> Callable[[Work], None] | None:
+    """If the caller runs in a turn, the function that runs works in turns: for what a request has to do later."""
+    handler = _local.handler
+    return None if handler is None else handler.run_later
+
+
 def steps_of_caller() -> Callable[[Coroutine[Any, Any, T]], Coroutine[Any, Any, T]]:
     """How the coroutines of the caller run: as they are, or with their steps in turns. For a task of another part that
     works for the caller.

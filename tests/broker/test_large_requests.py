@@ -11,6 +11,8 @@ from odradek.broker.apis import describe_configs
 from odradek.broker.coordinator.lookup import Coordinators
 from odradek.broker.group.group_metadata_manager import GroupMetadataManager
 from odradek.broker.network import large_requests
+from odradek.broker.replication.fetch_reader import FetchReading
+from odradek.broker.runtime.turns import in_turn
 from odradek.broker.server import Broker
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
@@ -168,3 +170,35 @@ async def test_names_that_a_request_repeats_are_answered_once(client: Client, mo
     answers = (await client.ask(m.DescribeGroupsRequest(groups=["a", "b"] * 200), 5)).groups
     assert [each.group_id for each in answers] == ["a", "b"] * 200
     assert len(groups) == 2
+
+
+async def test_a_fetch_of_many_partitions_waits_for_records_and_is_read_again_in_turns(
+    broker: Broker, client: Client
+) -> None:
+    await client.create_topic(TOPIC)
+    other = await Client.connect(broker.port)
+    wanted = [m.FetchRequest.FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1000) for _ in range(2000)]
+    topic = m.FetchRequest.FetchTopic(topic=TOPIC, partitions=wanted)
+    request = m.FetchRequest(max_wait_ms=15_000, min_bytes=1, max_bytes=1 << 20, topics=[topic])
+    await client.send(request, 4)
+    await eventually_async(lambda: large(broker).sliced, lambda count: count == 1, "the fetch is being handled")
+    assert (await other.produce(TOPIC, batch(b"value"))).error_code == 0
+    found = (await client.receive()).responses[0].partitions
+    assert len(found) == 2000
+    assert found[0].records
+
+    loops: list[bool] = []
+    original = FetchReading.try_read
+
+    def try_read(reading: FetchReading) -> object:
+        loops.append(in_turn())
+        return original(reading)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(FetchReading, "try_read", try_read)
+        for each in wanted:
+            each.fetch_offset = 1
+        request.max_wait_ms = 50
+        assert len((await client.ask(request, 4)).responses[0].partitions) == 2000
+    assert loops == [True, True]
+    other.close()

@@ -1,4 +1,4 @@
-"""Sends one hostile request to a broker beside a well-behaved client, and reports what it costs."""
+"""Sends a hostile request to a broker beside a well-behaved client, and reports what it costs."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import socket
 import struct
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
@@ -77,15 +78,18 @@ def versions(target: Target) -> dict[int, tuple[int, int]]:
         }
 
 
-def attack(target: Target, request: Hostile, timeout_s: float) -> Outcome:
-    """Send the request alone, and wait until the broker has answered it or closed the connection, at most `timeout_s`.
+def attack(target: Target, request: Hostile, timeout_s: float, connections: int = 1) -> Outcome:
+    """Send the request on each of so many connections at the same time, and wait until the broker has answered it or
+    closed the connection, at most `timeout_s`.
 
     Raises OSError where the broker does not answer the well-behaved client within RECOVERY_S.
     """
     _reset_peak(target.pid)
     with Bystander(target.port, target.pid, QUIET_TOPIC, RECOVERY_S) as bystander:
         started = time.monotonic()
-        answer = _answer(target.port, request.frame, timeout_s)
+        with ThreadPoolExecutor(connections) as pool:
+            senders = [pool.submit(_answer, target.port, request.frame, timeout_s) for _ in range(connections)]
+            answer = senders[0].result()
         took_s = time.monotonic() - started
     return Outcome(request, bystander.latencies(), answer, took_s, _peak_bytes(target.pid))
 

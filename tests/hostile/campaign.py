@@ -3,6 +3,7 @@
     python -m tests hostile                        64 KB and 1 MB, the lowest and the highest version of each API
     python -m tests hostile --sizes 20000000 --apis Metadata,Produce --shapes smallest
     python -m tests hostile --versions all --minutes 60
+    python -m tests hostile --connections 50 --apis Metadata
     python -m tests hostile --kafka                the same requests to Apache Kafka 3.9.2
 
 A broker that an attack has stopped, or that needs more than --timeout for a request, is started again.
@@ -48,7 +49,7 @@ def main(arguments: Sequence[str]) -> int:
                     print("the time is over")
                     break
                 try:
-                    outcome = attack(target.running, request, options.timeout)
+                    outcome = attack(target.running, request, options.timeout, options.connections)
                 except (OSError, IndexError) as error:
                     failures.append(f"{request.name}: {error!r}")
                     print(f"{request.name}: the broker does not answer: {error!r}", flush=True)
@@ -142,6 +143,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--shapes", default=",".join((*SHAPES, "tags")))
     parser.add_argument("--versions", choices=("ends", "all"), default="ends")
     parser.add_argument("--minutes", type=float, default=20.0)
+    parser.add_argument("--connections", type=int, default=1, help="that send each request at the same time")
     parser.add_argument("--timeout", type=float, default=60.0, help="seconds for one request")
     parser.add_argument("--above", type=float, default=20.0, help="print requests that take the broker this many ms")
     parser.add_argument("--kafka", action="store_true", help="Apache Kafka 3.9.2 in place of Odradek")
