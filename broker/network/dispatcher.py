@@ -34,6 +34,9 @@ log = logging.getLogger(__name__)
 
 API_VERSIONS_KEY: Final = 18
 FETCH_KEY: Final = 1
+CREATE_TOPICS_KEY: Final = 19
+TOPICS_AT_ONCE: Final = 100
+"""Topics of an automatic creation, for a client's Metadata request, that the controller validates at once."""
 FETCH_OF_CONSUMERS: Final = "FetchConsumer"
 FETCH_OF_FOLLOWERS: Final = "FetchFollower"
 """Kafka's metrics have separate names for these two."""
@@ -351,6 +354,12 @@ class Dispatcher:
         `on_lost` corresponds to a connection that is closed without a response.
         """
         call = LocalCall(version, client_id, on_answer, on_lost)
+        if request.API_KEY == CREATE_TOPICS_KEY and len(request.topics) > TOPICS_AT_ONCE:
+            self.large.run(lambda: self._handle_local(call, request))
+        else:
+            self._handle_local(call, request)
+
+    def _handle_local(self, call: LocalCall, request: Any) -> None:
         try:
             response = self._handlers[request.API_KEY].handle(call, request)  # type: ignore[arg-type]
         except Exception:

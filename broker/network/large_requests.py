@@ -132,6 +132,10 @@ class LargeRequests:
         """Drop the requests that are not handled yet."""
         self._turns.close()
 
+    def run(self, work: Callable[[], None]) -> None:
+        """Run work for a request in turns; it has to catch its exceptions."""
+        self._turns.run(work)
+
     def take(self, call: Call, frame: memoryview, body: int) -> None:
         """Handle a request in turns; `frame` is valid only during this call, and its body begins at byte `body`."""
         self.sliced += 1

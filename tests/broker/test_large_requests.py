@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from odradek.broker.apis import describe_configs
+from odradek.broker.controller.topics import NewTopic, TopicMaker, TopicOutcome
 from odradek.broker.coordinator.lookup import Coordinators
 from odradek.broker.group.group_metadata_manager import GroupMetadataManager
 from odradek.broker.network import large_requests
@@ -202,3 +203,19 @@ async def test_a_fetch_of_many_partitions_waits_for_records_and_is_read_again_in
         assert len((await client.ask(request, 4)).responses[0].partitions) == 2000
     assert loops == [True, True]
     other.close()
+
+
+async def test_the_automatic_creation_of_many_topics_runs_in_turns(broker: Broker, client: Client) -> None:
+    names = [f"missing-{number}" for number in range(3000)]
+    ran: list[bool] = []
+
+    async def create(maker: TopicMaker, registry: object, context: object, wanted: NewTopic, **_: object) -> object:
+        ran.append(in_turn())
+        return TopicOutcome(wanted.name, ErrorCode.POLICY_VIOLATION, "no topic")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(TopicMaker, "create", create)
+        wanted = [m.MetadataRequest.MetadataRequestTopic(name=name) for name in names]
+        answer = await client.ask(m.MetadataRequest(topics=wanted, allow_auto_topic_creation=True), 9)
+    assert {each.error_code for each in answer.topics} == {ErrorCode.POLICY_VIOLATION}
+    assert ran == [True] * 3000
