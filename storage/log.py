@@ -286,19 +286,29 @@ class Log(LogFailures):
     def _roll(self, base_offset: int, now_ms: int) -> Segment:
         """A new active segment, with a snapshot of the producers for it."""
         base_offset = max(base_offset, self.end_offset)
+        active = self._segments.active
         with self._disk("rolling a segment"):
-            if self._segments.active.size:
-                self._segments.active.seal()
+            if active.size:
+                with self._room("rolling a segment"):
+                    active.seal()
                 if self.recovery_point == base_offset:
-                    self._segments.active.sync_indexes()  # no recovery reads this segment again
-            elif self._segments.active.base_offset == base_offset:
-                return self._segments.active
-            segment = Segment.create(self._folder, base_offset, self.config, now_ms, self._jitter_ms(self.config))
-            self._folder.sync()  # a loss of power may take the bytes of segments, but never the name of one
-            self.producers.end_offset = base_offset
-            self.producers.snapshot()
+                    active.sync_indexes()  # no recovery reads this segment again
+            elif active.base_offset == base_offset:
+                return active
+            with self._room("rolling a segment", lambda: self._remove_segment(base_offset)):
+                segment = Segment.create(self._folder, base_offset, self.config, now_ms, self._jitter_ms(self.config))
+                self._folder.sync()  # a loss of power may take the bytes of segments, but never the name of one
+                self.producers.end_offset = base_offset
+                self.producers.snapshot()
         self._segments.add(segment)
         return segment
+
+    def _remove_segment(self, base_offset: int) -> None:
+        """Remove the files of a segment that was not rolled, durably: the active segment may get its offsets."""
+        self.producers.end_offset = self.end_offset
+        for name in Segment(self._folder, base_offset, 0, self.config).file_names():
+            self._folder.remove(name)
+        self._folder.sync()
 
     def delete_old_segments(self, *, high_watermark: int, now_ms: int) -> int:
         """Remove the segments beyond retention (`retention.count_deletable`); returns the number of removed ones."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final, NoReturn
 
@@ -47,6 +47,19 @@ class LogFailures:
             self._fail(what, error)
         except ProtocolError as error:
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{what} in {self._folder.path}: {error}") from None
+
+    @contextmanager
+    def _room(self, what: str, undo: Callable[[], None] | None = None) -> Iterator[None]:
+        """Reject the call where the disk has no room within, after `undo`; the log continues. To be used in `_disk`."""
+        try:
+            yield
+        except OSError as error:
+            if error.errno not in _OUT_OF_SPACE:
+                raise
+            if undo is not None:
+                undo()
+            reason = f"no room for {what} in {self._folder.path}: {error}"
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, reason) from error
 
     def _undo(self, segment: Segment, size: int, error: OSError) -> NoReturn:
         """Truncate the rest of a failed write. After a lack of room the log can continue, after other errors not."""

@@ -218,8 +218,9 @@ class EmbeddedEnsemble:
 
     def check(self) -> None:
         """Raise ConnectionLossError once the journal has failed or is closed, and while it has no room."""
-        if self._failure is not None or self._suspended is not None:
-            raise ConnectionLossError(detail=self._failure or self._suspended)
+        reason = self._failure or self._suspended
+        if reason is not None:
+            raise ConnectionLossError(detail=reason)
 
     async def settle(self) -> None:
         """Return when everything the tree shows now is durable. Raises ConnectionLossError if it never will be."""

@@ -113,7 +113,7 @@ async def test_members_offsets_and_idempotent_producers_survive_a_jump_and_a_res
     async with broker_with(clock, tmp_path) as client:
         await client.create_topic("t", configs={"message.timestamp.type": "LogAppendTime", "retention.ms": "-1"})
         member, generation = await joined(client)
-        idempotent = {"producer_id": 7, "producer_epoch": 0}
+        idempotent: dict[str, Any] = {"producer_id": 7, "producer_epoch": 0}
         assert (await client.produce("t", batch(b"a", **idempotent, base_sequence=0))).base_offset == 0
         clock.ahead_ms = jump_ms
         heartbeat = m.HeartbeatRequest(group_id="g", generation_id=generation, member_id=member)

@@ -117,6 +117,30 @@ async def test_groups_continue_after_a_full_disk_under_the_offsets(tmp_path: Pat
         client.close()
 
 
+async def test_a_new_segment_of_the_offsets_needs_no_restart_after_a_full_disk(tmp_path: Path) -> None:
+    disk = Disk()
+    properties = {**PROPERTIES, "offsets.topic.segment.bytes": "400"}
+    async with running_broker(tmp_path, properties, disk=disk) as broker:
+        client = await Client.connect(broker.port)
+        await client.create_topic("t", configs=KEPT)
+        await coordinated(client, "g")
+        assert await committed(client) == -1
+        disk.place = "/__consumer_offsets-0/"
+        for offset in range(12):  # a segment takes two or three commits
+            disk.write_error = errno.ENOSPC
+            assert first(await client.ask(commit(100), 7)) in RETRIED
+            disk.write_error = 0
+            assert first(await client.ask(commit(offset), 7)) == 0
+            assert await committed(client) == offset
+        client.close()
+    assert len(segments(tmp_path / "__consumer_offsets-0")) > 3
+    async with running_broker(tmp_path, properties) as broker:
+        client = await Client.connect(broker.port)
+        await coordinated(client, "g")
+        assert await committed(client) == 11
+        client.close()
+
+
 async def batches(client: Client) -> list[Header]:
     found: list[Header] = []
     while True:  # a response ends with a segment
@@ -248,13 +272,18 @@ async def test_a_start_on_a_read_only_directory_changes_nothing_and_states_the_r
         client.close()
     disk = Disk()
     disk.place, disk.write_error = str(tmp_path), errno.EROFS
-    before = sorted((str(path), path.read_bytes()) for path in tmp_path.rglob("*.log"))
+    before = segments(tmp_path)
     with pytest.raises(Exception, match="planted") as rejected:
         async with running_broker(tmp_path, PROPERTIES, disk=disk):
             pass
     assert str(tmp_path) in str(rejected.value)
-    assert sorted((str(path), path.read_bytes()) for path in tmp_path.rglob("*.log")) == before
+    assert segments(tmp_path) == before
     async with running_broker(tmp_path, PROPERTIES) as broker:
         client = await Client.connect(broker.port)
         assert (await client.produce("t", batch(b"more"))).base_offset == 1
         client.close()
+
+
+def segments(folder: Path) -> dict[str, bytes]:
+    """Every segment below a folder."""
+    return {str(path): path.read_bytes() for path in folder.rglob("*.log")}

@@ -97,6 +97,38 @@ def test_a_full_disk_refuses_the_write_and_the_log_continues() -> None:
     assert not log.append(batch(2, producer=(1, 0, 0)), leader_epoch=0, now_ms=NOW_MS).duplicate
 
 
+@pytest.mark.parametrize("snapshots", [False, True])
+def test_a_new_segment_without_room_refuses_the_write_and_the_log_continues(snapshots: bool) -> None:
+    """Wherever the lack of room ends: in the same segment, if the next batch fits there, nothing may be cut later."""
+    producer = (1, 0, 0) if snapshots else (-1, -1, -1)
+    call, refused = 0, True
+    while refused:
+        disk = MemoryDisk()
+        log = open_log(PATH, CONFIG, disk=disk)
+        first = log.append(batch(2, size=200, producer=producer), leader_epoch=0, now_ms=NOW_MS)
+        assert first.last_offset == 1
+        disk.sync_directory(PATH)  # as a new log is created
+        disk.sync_directory("/data")
+        disk.plan.at, disk.plan.code, disk.plan.lasting = disk.plan.calls + call, errno.ENOSPC, True
+        try:
+            log.append(batch(2, size=100), leader_epoch=0, now_ms=NOW_MS)
+            refused = False
+        except KafkaError:
+            pass
+        disk.plan.recover()
+        if log.failure is None:
+            size = 5 if call % 2 else 200  # a small one fits the old segment
+            log.append(batch(1, size=size), leader_epoch=0, now_ms=NOW_MS)
+            log.flush(now_ms=NOW_MS)
+            content, end = all_bytes(log), log.end_offset
+            assert end == (3 if refused else 5)
+            disk.lose_power(keep_nothing)
+            again = open_log(PATH, CONFIG, disk=disk, clean=False, recovery_point=log.recovery_point)
+            assert (all_bytes(again), again.end_offset) == (content, end)
+        call += 1
+    assert call > 4
+
+
 def test_a_failed_fsync_is_never_repeated() -> None:
     disk = MemoryDisk()
     log = open_log(PATH, disk=disk)
