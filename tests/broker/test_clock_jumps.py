@@ -50,7 +50,6 @@ async def broker_with(clock: JumpingClock, folder: Path) -> AsyncIterator[Client
         "transaction.state.log.num.partitions": "1",
         "transaction.abort.timed.out.transaction.cleanup.interval.ms": "20",
         "transaction.remove.expired.transaction.cleanup.interval.ms": "20",
-        "offsets.retention.check.interval.ms": "20",
         "log.retention.check.interval.ms": "20",
         "group.initial.rebalance.delay.ms": "0",
     }
