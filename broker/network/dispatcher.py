@@ -205,6 +205,7 @@ class LocalCall:
     __slots__ = ("_on_answer", "_on_lost", "client_id", "closed", "version")
 
     client_host = "/local"
+    usage = None
     session = OWN_SESSION
     principal = OWN_SESSION.name
     listener = ""
