@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from odradek.broker.metadata.cache import MetadataCache
 from odradek.broker.metadata.state.topics import is_internal
+from odradek.broker.runtime.turns import each as items_of
 from odradek.broker.security.auth_helper import AuthHelper
 from odradek.broker.security.state.acls import AclOperation, ResourceType
 from odradek.broker.transaction.coordinator import TransactionCoordinator
@@ -67,17 +68,19 @@ class AddPartitionsToTxn:
     def _verify_or_add(self, call: Call, gathered: _Gathered, number: int, entry: Entry) -> None:
         partitions = [(topic.name, index) for topic in entry.topics for index in topic.partitions]
         owner = Owner(entry.producer_id, entry.producer_epoch)
-        topics = {name for name, _ in partitions}
+        topics = {name for name, _ in items_of(partitions)}
         if gathered.is_of_a_client:
             resource, transactional_id = ResourceType.TRANSACTIONAL_ID, entry.transactional_id
             if not self._auth.authorize(call, AclOperation.WRITE, resource, transactional_id):
                 gathered.put(number, dict.fromkeys(partitions, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
                 return
-            names = [name for name, _ in partitions if not is_internal(name)]
+            names = [name for name, _ in items_of(partitions) if not is_internal(name)]
             topics = self._auth.filter_by_authorized(call, AclOperation.WRITE, ResourceType.TOPIC, names)
-        refused = {each: code for each in partitions if (code := self._refusal(each, topics))}
+        refused = {each: code for each in items_of(partitions) if (code := self._refusal(each, topics))}
         if refused:
-            gathered.put(number, {each: refused.get(each, ErrorCode.OPERATION_NOT_ATTEMPTED) for each in partitions})
+            gathered.put(
+                number, {each: refused.get(each, ErrorCode.OPERATION_NOT_ATTEMPTED) for each in items_of(partitions)}
+            )
             return
         if entry.verify_only:
             error, codes = self._transactions.verify(entry.transactional_id, owner, partitions)
@@ -146,7 +149,7 @@ class _Gathered:
         topics: list[tuple[str, list[int]]] = [(topic.name, topic.partitions) for topic in entry.topics]
         if not self.is_of_a_client:
             merged: dict[str, dict[int, None]] = {}
-            for name, index in codes:
+            for name, index in items_of(codes):
                 merged.setdefault(name, {})[index] = None
             topics = [(name, list(indexes)) for name, indexes in merged.items()]
         return [
@@ -156,10 +159,10 @@ class _Gathered:
                     Response.AddPartitionsToTxnPartitionResult(
                         partition_index=index, partition_error_code=self._known(codes[name, index])
                     )
-                    for index in indexes
+                    for index in items_of(indexes)
                 ],
             )
-            for name, indexes in topics
+            for name, indexes in items_of(topics)
         ]
 
     def _known(self, code: ErrorCode) -> ErrorCode:

@@ -14,6 +14,7 @@ from odradek.broker.controller.controller import Controller, NewPartitions
 from odradek.broker.quota.quota_managers import QuotaManagers
 from odradek.broker.runtime.request_tasks import RequestTasks
 from odradek.broker.runtime.turns import each as items_of
+from odradek.broker.runtime.turns import later
 from odradek.broker.security.auth_helper import AuthHelper
 from odradek.broker.security.state.acls import AclOperation, ResourceType
 from odradek.protocol import messages as m
@@ -90,7 +91,7 @@ class CreatePartitions:
         if request.validate_only or not grown or request.timeout_ms <= 0:
             answer()
         else:  # so that clients find the new partitions, with their leaders, after the response
-            self._known.wait(grown, request.timeout_ms, answer)
+            self._known.wait(grown, request.timeout_ms, later(answer))
 
 
 def _new_partitions(topic: m.CreatePartitionsRequest.CreatePartitionsTopic) -> NewPartitions:

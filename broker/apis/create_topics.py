@@ -19,6 +19,7 @@ from odradek.broker.metadata.state.topics import CLUSTER_METADATA
 from odradek.broker.quota.quota_managers import QuotaManagers
 from odradek.broker.runtime.request_tasks import RequestTasks
 from odradek.broker.runtime.turns import each as items_of
+from odradek.broker.runtime.turns import later
 from odradek.broker.security.auth_helper import AuthHelper
 from odradek.broker.security.state.acls import AclOperation, ResourceType
 from odradek.protocol import messages as m
@@ -87,7 +88,7 @@ class CreateTopics:
         if request.validate_only or not made or request.timeout_ms <= 0:
             answer()
         else:  # so that clients find the new topic, with its leaders, after the response
-            self._known.wait_until(lambda: all(map(self._is_known, made)), request.timeout_ms, answer)
+            self._known.wait_until(lambda: all(map(self._is_known, made)), request.timeout_ms, later(answer))
 
     def _authorized(self, call: Call, names: Iterable[str]) -> tuple[set[str], set[str]]:
         """The topics that the client may create, and those whose configuration it may read."""

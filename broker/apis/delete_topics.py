@@ -22,6 +22,8 @@ from odradek.broker.metadata.cache import MetadataCache
 from odradek.broker.quota.controller_mutation_quota import ControllerMutationQuota
 from odradek.broker.quota.quota_managers import QuotaManagers
 from odradek.broker.runtime.request_tasks import RequestTasks
+from odradek.broker.runtime.turns import each as items_of
+from odradek.broker.runtime.turns import later
 from odradek.broker.security.auth_helper import AuthHelper
 from odradek.broker.security.state.acls import AclOperation, ResourceType
 from odradek.protocol import messages as m
@@ -72,7 +74,7 @@ class DeleteTopics:
             return m.DeleteTopicsResponse(
                 responses=[
                     Result(name=name, topic_id=topic_id, error_code=refused, error_message=None)
-                    for name, topic_id in wanted
+                    for name, topic_id in items_of(wanted)
                 ]
             )
         self._request_tasks.run(self._delete(call, wanted, request.timeout_ms), call.connection.close)
@@ -84,22 +86,22 @@ class DeleteTopics:
             return ErrorCode.NOT_CONTROLLER
         if not self._enabled():
             return ErrorCode.INVALID_REQUEST if version < DISABLED_FROM else ErrorCode.TOPIC_DELETION_DISABLED
-        if any(name is not None and topic_id != NO_TOPIC_ID for name, topic_id in wanted):
+        if any(name is not None and topic_id != NO_TOPIC_ID for name, topic_id in items_of(wanted)):
             return ErrorCode.INVALID_REQUEST  # an entry has a name or an id, never both
         return None
 
     async def _delete(self, call: Call, wanted: list[tuple[str | None, bytes]], timeout_ms: int) -> None:
         results = self._resolve_all(call, wanted)
-        names = dict.fromkeys(result.name for result in results if not result.error_code)
+        names = dict.fromkeys(result.name for result in items_of(results) if not result.error_code)
         quota = self._quotas.mutations(call, STRICT_QUOTA_SINCE)
-        codes = {name: await self._delete_one(name, quota) for name in names if name is not None}
-        going = [name for name, code in codes.items() if code is ErrorCode.NONE]
+        codes = {name: await self._delete_one(name, quota) for name in items_of(names) if name is not None}
+        going = [name for name, code in items_of(codes.items()) if code is ErrorCode.NONE]
 
         def answer() -> None:
-            for name in going:
+            for name in items_of(going):
                 if timeout_ms <= 0 or name in self._metadata_cache.topics:
                     codes[name] = ErrorCode.REQUEST_TIMED_OUT
-            for result in results:
+            for result in items_of(results):
                 if not result.error_code and result.name is not None:
                     result.error_code = codes[result.name]
             self._quotas.throttle_mutations(call, quota)
@@ -109,7 +111,7 @@ class DeleteTopics:
             answer()
         else:  # so that clients no longer find the topic after the response
             self._known.wait_until(
-                lambda: all(name not in self._metadata_cache.topics for name in going), timeout_ms, answer
+                lambda: all(name not in self._metadata_cache.topics for name in going), timeout_ms, later(answer)
             )
 
     def _resolve_all(
@@ -119,12 +121,12 @@ class DeleteTopics:
 
         The response has no name of a topic that the client may not describe, unless the request has it.
         """
-        results = [self._resolve(name, topic_id) for name, topic_id in wanted]
-        named = [result.name for result in results if result.name is not None]
+        results = [self._resolve(name, topic_id) for name, topic_id in items_of(wanted)]
+        named = [result.name for result in items_of(results) if result.name is not None]
         auth, topic = self._auth, ResourceType.TOPIC
         described = auth.filter_by_authorized(call, AclOperation.DESCRIBE, topic, named)
         allowed = auth.filter_by_authorized(call, AclOperation.DELETE, topic, named)
-        for result in results:
+        for result in items_of(results):
             if result.name is not None and result.name not in allowed:
                 result.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
             if result.name is not None and result.topic_id != NO_TOPIC_ID and result.name not in described:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
 from odradek.broker.runtime.turns import each as items_of
+from odradek.broker.runtime.turns import later
 from odradek.broker.security.auth_helper import AuthHelper
 from odradek.broker.security.state.acls import AclOperation, ResourceType
 from odradek.protocol import messages as m
@@ -73,7 +74,11 @@ class FindCoordinator:
             wanted = [key for key in items_of(keys) if key not in refused]
             if any(self._lookup.coordinator(kind, key, call.listener)[0] for key in items_of(wanted)):
                 self._lookup.await_coordinators(
-                    kind, wanted, call.listener, DEADLINE_MS, lambda: call.reply(self._answer(call, request, refused))
+                    kind,
+                    wanted,
+                    call.listener,
+                    DEADLINE_MS,
+                    later(lambda: call.reply(self._answer(call, request, refused))),
                 )
                 return None
         return self._answer(call, request, refused)

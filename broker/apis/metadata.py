@@ -23,6 +23,7 @@ from odradek.broker.metadata.cache import NO_LEADER, MetadataCache, TopicMetadat
 from odradek.broker.metadata.state.topics import can_be_made, is_internal, why_missing
 from odradek.broker.metadata.topic_responses import TopicAnswers
 from odradek.broker.runtime.turns import each as items_of
+from odradek.broker.runtime.turns import later
 from odradek.broker.security.auth_helper import AuthHelper
 from odradek.broker.security.state.acls import CLUSTER_NAME, AclOperation, ResourceType
 from odradek.protocol import messages as m
@@ -78,7 +79,7 @@ class Metadata:
         if wanted:
             self._creator.create(
                 [self._new_topic(name) for name in items_of(dict.fromkeys(wanted))],
-                lambda outcomes: call.reply(self._answer(call, request, {**refused, **outcomes})),
+                later(lambda outcomes: call.reply(self._answer(call, request, {**refused, **outcomes}))),
             )
             return None
         return self._answer(call, request, refused)

@@ -17,6 +17,7 @@ from odradek.broker.network.controller_channel import SendToController
 from odradek.broker.network.inter_broker_connection import PeerLostError
 from odradek.broker.runtime.timers import Clock, Timer, Timers
 from odradek.broker.runtime.turns import each as items_of
+from odradek.broker.runtime.turns import later
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
 
@@ -145,10 +146,10 @@ class TopicCreator:
                     done(outcomes)
 
         def give_up() -> None:
-            for name in list(left):
+            for name in items_of(list(left)):
                 settle(name, ErrorCode.REQUEST_TIMED_OUT)
 
-        timer = self._timers.at(self._clock.monotonic_ms() + DEADLINE_MS, give_up)
+        timer = self._timers.at(self._clock.monotonic_ms() + DEADLINE_MS, later(give_up))
         new = []
         for topic in items_of({topic.name: topic for topic in items_of(wanted)}.values()):
             waiting = self._under_way.setdefault(topic.name, [])

@@ -19,9 +19,10 @@ import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Iterator
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final, ParamSpec, TypeVar
 
 T = TypeVar("T")
+P = ParamSpec("P")
 Work = Callable[[], None]
 
 SLICE_NS: Final = 5_000_000
@@ -62,6 +63,19 @@ def turns_of_caller() -> Callable[[Work], None] | None:
     """If the caller runs in a turn, the function that runs works in turns: for what a request has to do later."""
     handler = _local.handler
     return None if handler is None else handler.run_later
+
+
+def later(callback: Callable[P, None]) -> Callable[P, None]:
+    """The callback; if the caller runs in a turn, a function that runs it in turns. For the end of a wait."""
+    handler = _local.handler
+    if handler is None:
+        return callback
+    run_later = handler.run_later
+
+    def call(*arguments: P.args, **options: P.kwargs) -> None:
+        run_later(partial(callback, *arguments, **options))
+
+    return call
 
 
 def steps_of_caller() -> Callable[[Coroutine[Any, Any, T]], Coroutine[Any, Any, T]]:

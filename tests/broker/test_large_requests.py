@@ -186,7 +186,7 @@ async def test_a_fetch_of_many_partitions_waits_for_records_and_is_read_again_in
     assert (await other.produce(TOPIC, batch(b"value"))).error_code == 0
     found = (await client.receive()).responses[0].partitions
     assert len(found) == 2000
-    assert found[0].records
+    assert any(each.records for each in found)
 
     loops: list[bool] = []
     original = FetchReading.try_read
