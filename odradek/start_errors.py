@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from odradek.broker.composition.registry_access import REGISTRY_FOLDER
 from odradek.broker.registry import znodes
 from odradek.broker.registry.interface import BadArgumentsError, ConnectionLossError, RegistryError, SessionExpiredError
-from odradek.broker.registry.journal import DamagedJournalError
+from odradek.broker.registry.journal import VERSION_FOLDER, DamagedJournalError
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def _explain_missing_zookeeper(error: RegistryError, config: BrokerConfig) -> st
     is_local = host in ("localhost", "127.0.0.1", "[::1]")
     instead = f"Apache ZooKeeper, or `odradek registry --port {port}`" if is_local else "Apache ZooKeeper"
     used = [each for each in config.log_dirs if (each / "meta.properties").exists()]
-    used = [each for each in used if not (each / REGISTRY_FOLDER).exists()]
+    used = [each for each in used if not (each / REGISTRY_FOLDER / VERSION_FOLDER).exists()]
     elsewhere = f"; {used[0]} has data of that ZooKeeper's cluster, so choose another log.dirs then" if used else ""
     return (
         f"{error}. Start a ZooKeeper there ({instead}), or remove zookeeper.connect "

@@ -32,7 +32,7 @@ from odradek.storage.markers import EndTransactionMarker
 from odradek.storage.producers import ProducerState, Verification
 from odradek.storage.recovery import LoadedLog, LoadRequest, load, rebuild_producers
 from odradek.storage.retention import count_deletable
-from odradek.storage.segment import Segment
+from odradek.storage.segment import Segment, remove_segment
 from odradek.storage.segments import LogSegments, LogSlice
 from odradek.storage.swap import note, still_there, swap_in
 from odradek.storage.validation import Appended, Prepared, Received, admit, marker_in, split_batches
@@ -295,20 +295,13 @@ class Log(LogFailures):
                     active.sync_indexes()  # no recovery reads this segment again
             elif active.base_offset == base_offset:
                 return active
-            with self._room("rolling a segment", lambda: self._remove_segment(base_offset)):
+            with self._room("rolling a segment", lambda: remove_segment(self._folder, base_offset, self.config)):
                 segment = Segment.create(self._folder, base_offset, self.config, now_ms, self._jitter_ms(self.config))
                 self._folder.sync()  # a loss of power may take the bytes of segments, but never the name of one
                 self.producers.end_offset = base_offset
                 self.producers.snapshot()
         self._segments.add(segment)
         return segment
-
-    def _remove_segment(self, base_offset: int) -> None:
-        """Remove the files of a segment that was not rolled, durably: the active segment may get its offsets."""
-        self.producers.end_offset = self.end_offset
-        for name in Segment(self._folder, base_offset, 0, self.config).file_names():
-            self._folder.remove(name)
-        self._folder.sync()
 
     def delete_old_segments(self, *, high_watermark: int, now_ms: int) -> int:
         """Remove the segments beyond retention (`retention.count_deletable`); returns the number of removed ones."""

@@ -397,3 +397,13 @@ class Segment:
                 raise corrupt(self.path, position, f"no batch has this header: {header}")
             yield position, header
             position += LOG_OVERHEAD + header.batch_length
+
+
+def remove_segment(folder: Folder, base_offset: int, config: LogConfig) -> None:
+    """Remove the files of a segment that was not created whole, durably: the segment before it may get its offsets.
+
+    Raises OSError.
+    """
+    for name in Segment(folder, base_offset, 0, config, fresh=True).file_names():
+        folder.remove(name)
+    folder.sync()

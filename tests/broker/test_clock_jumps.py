@@ -21,7 +21,7 @@ from odradek.protocol.batch import records
 from odradek.storage.config import LogConfig
 from odradek.storage.disk import Folder, OsDisk
 from odradek.storage.logs_to_delete import LogsToDelete
-from tests.broker.transaction_requests import producer, write
+from tests.broker.transaction_requests import coordinated, producer, write
 from tests.broker.wire import DEADLINE_S, Client, batch
 from tests.storage.batches import NOW_MS, open_log
 from tests.storage.batches import batch as batch_of_log
@@ -61,13 +61,6 @@ async def broker_with(clock: JumpingClock, folder: Path) -> AsyncIterator[Client
     finally:
         client.close()
         await broker.stop()
-
-
-async def coordinated(client: Client, key: str, key_type: int = 0) -> None:
-    """Return when the coordinator of a group or transactional id serves it."""
-    async with asyncio.timeout(DEADLINE_S):
-        while (await client.ask(m.FindCoordinatorRequest(key=key, key_type=key_type), 3)).error_code:
-            pass
 
 
 async def joined(client: Client) -> tuple[str, int]:

@@ -14,8 +14,7 @@ from odradek.protocol import messages as m
 from odradek.protocol.batch import Header, headers, records
 from odradek.protocol.errors import ErrorCode
 from tests.broker.failing_disk import Disk
-from tests.broker.test_clock_jumps import coordinated
-from tests.broker.transaction_requests import producer, write
+from tests.broker.transaction_requests import coordinated, producer, write
 from tests.broker.wire import DEADLINE_S, Client, batch, running_broker
 
 PROPERTIES = {"offsets.topic.num.partitions": "1", "transaction.state.log.num.partitions": "1"}

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
-from tests.broker.wire import Client, produce_request
+from tests.broker.wire import DEADLINE_S, Client, produce_request
 
 UNVERIFIED = {"transaction.partition.verification.enable": "false"}
 
@@ -66,3 +67,10 @@ def codes(response: m.WriteTxnMarkersResponse) -> list[ErrorCode]:
         for topic in marker.topics
         for partition in topic.partitions
     ]
+
+
+async def coordinated(client: Client, key: str, key_type: int = 0) -> None:
+    """Return when the coordinator of a group or transactional id serves it."""
+    async with asyncio.timeout(DEADLINE_S):
+        while (await client.ask(m.FindCoordinatorRequest(key=key, key_type=key_type), 3)).error_code:
+            pass
