@@ -19,6 +19,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from odradek.protocol.batch import headers
+from odradek.storage.quarantine import QUARANTINE
 from tests.compatibility.turns import (
     DEADLINE_S,
     RECONNECT,
@@ -30,6 +31,7 @@ from tests.compatibility.turns import (
     cleaned_to,
     dump_finds_nothing_wrong,
     look,
+    read,
     segments,
 )
 from tests.registry.zookeeper_server import ZooKeeperServer
@@ -326,3 +328,29 @@ def test_each_broker_opens_the_directory_that_the_other_stopped_with_or_was_kill
     scenario.hand_over(turns.kill, turns.ours)
     scenario.hand_over(turns.stop, turns.kafka)
     scenario.close()
+
+
+def test_kafka_opens_a_directory_that_has_a_quarantine(turns: Turns) -> None:
+    name = ("damaged", 0)
+    turns.start(turns.ours)
+    admin = AdminClient({"bootstrap.servers": turns.bootstrap})
+    admin.create_topics([NewTopic(name[0], 1, 1)])[name[0]].result(DEADLINE_S)
+    producer = Producer({"bootstrap.servers": turns.bootstrap, "acks": "all", **RECONNECT})
+    for number in range(10):
+        producer.produce(name[0], b"%d" % number * 50, partition=0)
+        assert producer.flush(DEADLINE_S) == 0
+    turns.kill()
+    (segment,) = segments(turns.folder(name))
+    content = bytearray(segment.read_bytes())
+    content[len(content) // 2] ^= 0xFF
+    segment.write_bytes(content)
+    turns.start(turns.ours)
+    kept = read(turns.bootstrap, [name])[name]
+    assert 0 < len(kept) < 10
+    turns.stop()
+    quarantined = {path.name: path.read_bytes() for path in (turns.data_dir / QUARANTINE).glob("*/*")}
+    assert len(quarantined) == 2
+    turns.start(turns.kafka)
+    assert read(turns.bootstrap, [name])[name] == kept
+    turns.stop()
+    assert {path.name: path.read_bytes() for path in (turns.data_dir / QUARANTINE).glob("*/*")} == quarantined

@@ -97,7 +97,8 @@ class Turns:
 
     def _here(self) -> set[Name]:
         """The partitions that have a folder in the directory."""
-        names = (folder.name.rpartition("-") for folder in self.data_dir.glob("*-[0-9]*"))
+        folders = (folder for folder in self.data_dir.glob("*-[0-9]*") if folder.name != "__cluster_metadata-0")
+        names = (folder.name.rpartition("-") for folder in folders)
         return {(topic, int(number)) for topic, _, number in names}
 
     def _taken(self) -> Kafka | BrokerProcess:
