@@ -5,6 +5,7 @@ the arithmetic with Kafka's classes.
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -261,7 +262,9 @@ async def test_quotas_of_a_former_run_are_effective_from_the_start(tmp_path: Pat
         assert broker.running.quotas.connections.addresses() == [None]
 
 
-async def test_a_topic_is_created_for_a_client_that_has_no_mutations_left(broker: Broker, client: Client) -> None:
+async def test_a_topic_is_created_for_a_client_that_has_no_mutations_left(
+    broker: Broker, client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
     await set_quota(broker, client, {"user": None}, controller_mutation_rate=1)
     await client.ask(_topic("many", 100), 5)
     other = await Client.connect(broker.port)
@@ -269,6 +272,7 @@ async def test_a_topic_is_created_for_a_client_that_has_no_mutations_left(broker
         topics=[m.MetadataRequest.MetadataRequestTopic(name="automatic")], allow_auto_topic_creation=True
     )
     await eventually_async(lambda: other.ask(request, 12), lambda answer: answer.topics[0].error_code == ErrorCode.NONE)
+    assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
     other.close()
 
 
