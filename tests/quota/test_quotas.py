@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 
 from odradek.broker.config.client_store import ClientConfigs
+from odradek.broker.metrics.exposition.page import quotas as quota_page
+from odradek.broker.metrics.exposition.snapshot import take_snapshot
 from odradek.broker.quota.client_quota_manager import FEW_ENTITIES, ClientQuotaManager
 from odradek.broker.quota.connection_rate_quotas import ConnectionRateQuotas
 from odradek.broker.quota.quota_config_handler import QuotaConfigHandler
@@ -245,6 +247,24 @@ async def test_an_address_over_its_connection_quota_waits_and_is_closed(broker: 
     assert 0.05 <= time.monotonic() - started <= 5
     for each in opened:
         each.close()
+
+
+async def test_metrics_have_what_clients_use_and_how_long_they_are_throttled(broker: Broker, client: Client) -> None:
+    await client.create_topic("t")
+    await set_quota(broker, client, {"user": None}, producer_byte_rate=10_000)
+    answer = await client.ask(produce_request("t", batch(bytes(120_000))), 12)
+    assert answer.throttle_time_ms > 0
+    families = {family.name: family.samples for family in quota_page(take_snapshot(broker.running.sources))}
+    of_user = {"user": "ANONYMOUS", "client_id": ""}
+    (rate,) = families["kafka_server_produce_byte_rate"]
+    assert rate.labels == of_user
+    assert rate.value == pytest.approx(12_000, rel=0.1)
+    (throttle,) = families["kafka_server_produce_throttle_time"]
+    assert (throttle.labels, throttle.value) == (of_user, answer.throttle_time_ms)
+    counts = {sample.labels["quota"]: sample.value for sample in families["odradek_quota_throttles"]}
+    assert counts == {"produce": 1, "fetch": 0, "request": 0, "controllermutation": 0, "connection": 0}
+    documented = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text()
+    assert all(f"`{sample.name}`" in documented for samples in families.values() for sample in samples)
 
 
 async def test_quotas_of_a_former_run_are_effective_from_the_start(tmp_path: Path) -> None:
