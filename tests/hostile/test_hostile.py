@@ -29,7 +29,6 @@ WORST = (
     ("DescribeConfigs", 4, "repeated"),
     ("AlterConfigs", 2, "distinct"),
     ("DeleteGroups", 2, "distinct"),
-    ("OffsetFetch", 8, "repeated"),
 )
 KEYS = {api.name: key for key, api in m.APIS.items()}
 
