@@ -5,15 +5,19 @@ record with the largest timestamp (KIP-734), -4 the start of the data on local d
 storage (KIP-405, KIP-1005) and -6 the start of the data that is to be moved there: without tiered storage -4 is the
 start, -5 and -6 have no result. Version 0 returns the base offsets of segments; 4 adds the leader epoch, 2 isolation
 levels.
+
+A thread reads batches with many records, and batches that decompress to much; the response then comes later.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from odradek.broker.metadata.cache import MetadataCache
-from odradek.broker.replication.partition import Replica, Replicas
+from odradek.broker.replication.offset_search import Known, SlowBatch, SlowSearch
+from odradek.broker.replication.partition import Replica, Replicas, Worker
 from odradek.broker.replication.state.partition import UNKNOWN_OFFSET
 from odradek.broker.runtime.timers import Clock
 from odradek.broker.security.auth_helper import AuthHelper
@@ -51,13 +55,18 @@ class ListOffsets:
     KEY = 2
     VERSIONS = (0, 11)
 
-    def __init__(self, replicas: Replicas, metadata_cache: MetadataCache, clock: Clock, auth: AuthHelper) -> None:
+    def __init__(
+        self, replicas: Replicas, metadata_cache: MetadataCache, clock: Clock, auth: AuthHelper, worker: Worker
+    ) -> None:
+        """`worker` reads batches whose records take long to read."""
+        self._worker = worker
         self._replicas = replicas
         self._metadata_cache = metadata_cache
         self._clock = clock
         self._auth = auth
 
-    def handle(self, call: Call, request: m.ListOffsetsRequest) -> m.ListOffsetsResponse:
+    def handle(self, call: Call, request: m.ListOffsetsRequest) -> m.ListOffsetsResponse | None:
+        slow: list[SlowSearch] = []
         counts = Counter(
             (topic.name, partition.partition_index) for topic in request.topics for partition in topic.partitions
         )
@@ -77,11 +86,51 @@ class ListOffsets:
                         continue
                     if counts[topic.name, partition.partition_index] > 1:
                         raise KafkaError(ErrorCode.INVALID_REQUEST, "the request contains the partition twice")
-                    self._fill(call, request, topic.name, partition, answer)
+                    self._fill(call, request, topic.name, partition, answer, {})
                 except KafkaError as error:
                     answer.error_code = error.code
+                except SlowBatch as batch:
+                    slow.append(SlowSearch(topic.name, partition, answer, batch))
             (topics if authorized else refused).append(TopicResponse(name=topic.name, partitions=answers))
-        return m.ListOffsetsResponse(topics=topics + refused)
+        response = m.ListOffsetsResponse(topics=topics + refused)
+        if not slow:
+            return response
+        self._read_slowly(call, request, response, slow)
+        return None
+
+    def _read_slowly(
+        self, call: Call, request: m.ListOffsetsRequest, response: m.ListOffsetsResponse, slow: list[SlowSearch]
+    ) -> None:
+        """Continue the searches one after the other, each batch in a thread; then send the response."""
+        try:
+            self._worker.run(slow[-1].read, partial(self._has_read, call, request, response, slow))
+        except RuntimeError:  # the threads are closed, because the broker is stopping
+            call.connection.close()
+
+    def _has_read(
+        self,
+        call: Call,
+        request: m.ListOffsetsRequest,
+        response: m.ListOffsetsResponse,
+        slow: list[SlowSearch],
+        error: BaseException | None,
+    ) -> None:
+        if call.closed:
+            return
+        search = slow.pop()
+        try:
+            if error is not None:
+                raise error if isinstance(error, KafkaError) else KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error))
+            self._fill(call, request, search.name, search.partition, search.answer, search.known)
+        except KafkaError as refused:
+            search.answer.error_code = refused.code
+        except SlowBatch as batch:
+            search.batch = batch
+            slow.append(search)
+        if slow:
+            self._read_slowly(call, request, response, slow)
+        else:
+            call.reply(response)
 
     def _fill(
         self,
@@ -90,6 +139,7 @@ class ListOffsets:
         name: str,
         partition: m.ListOffsetsRequest.ListOffsetsPartition,
         answer: m.ListOffsetsResponse.ListOffsetsPartitionResponse,
+        known: Known,
     ) -> None:
         _check_known(call.version, partition.timestamp)
         if request.replica_id == CONSUMER and request.isolation_level not in ISOLATION_LEVELS:
@@ -106,7 +156,7 @@ class ListOffsets:
                 )
         else:
             upper = replica.log.end_offset
-        offset, timestamp, epoch = find(replica, partition.timestamp, upper)
+        offset, timestamp, epoch = find(replica, partition.timestamp, upper, known)
         answer.offset, answer.timestamp = offset, timestamp
         if offset >= 0 and call.version >= 4:
             answer.leader_epoch = epoch
@@ -159,8 +209,8 @@ def _check_known(version: int, timestamp: int) -> None:
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"version {version} has no special timestamp {timestamp}")
 
 
-def find(replica: Replica, timestamp: int, upper: int) -> Found:
-    """The offset at `timestamp` (ms, or one of the special ones) below `upper`."""
+def find(replica: Replica, timestamp: int, upper: int, known: Known) -> Found:
+    """The offset at `timestamp` (ms, or one of the special ones) below `upper`. Raises SlowBatch."""
     log = replica.log
     if timestamp == LATEST:
         return upper, NO_TIMESTAMP, replica.machine.leader_epoch
@@ -169,9 +219,9 @@ def find(replica: Replica, timestamp: int, upper: int) -> Found:
     if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         return NOTHING
     if timestamp == MAX_TIMESTAMP:
-        found = log.search.max_timestamp()
+        found = log.search.max_timestamp(known)
     else:
-        found = log.search.offset_for_timestamp(timestamp, log.start_offset, upper)
+        found = log.search.offset_for_timestamp(timestamp, log.start_offset, upper, known)
     if found is None or found[0] >= upper:
         return NOTHING
     return found

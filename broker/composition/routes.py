@@ -178,7 +178,7 @@ def _log_handlers(services: Services) -> list[Handler]:
             auth,
             services.quotas,
         ),
-        ListOffsets(replicas, metadata_cache, clock, auth),
+        ListOffsets(replicas, metadata_cache, clock, auth, services.conversions.slow),
         OffsetForLeaderEpoch(replicas, metadata_cache, auth),
         DeleteRecords(replicas, metadata_cache, purgatory, auth),
         DescribeLogDirs(services.log_dirs, auth),

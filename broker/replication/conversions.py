@@ -128,7 +128,8 @@ class Conversions:
         self.worker = worker
         self._clock = clock
         self.waiting: dict[tuple[Hashable, Replica], deque[Conversion]] = {}
-        self._slow = OneAtATime(worker)
+        self.slow = OneAtATime(worker)
+        """For work that takes long: one call at a time."""
 
     def is_behind_another(self, connection: Hashable, replica: Replica) -> bool:
         """Whether a batch has to wait because an earlier batch of the connection is waiting."""
@@ -192,7 +193,7 @@ class Conversions:
             self._go_on(key)
 
         try:
-            (self._slow if conversion.is_slow else self.worker).run(work, done)
+            (self.slow if conversion.is_slow else self.worker).run(work, done)
         except RuntimeError:  # the threads are closed, because the broker is stopping
             self._deliver(conversion, _stopping())
             return False

@@ -19,7 +19,7 @@ from odradek.protocol.batch import HEADER_SIZE, MAX_DECOMPRESSED, read_header, s
 from odradek.protocol.compression import Codec
 from odradek.protocol.errors import ErrorCode
 from tests.broker.held_worker import HeldWorker
-from tests.broker.message_sets import message, wrapper
+from tests.broker.message_sets import THEN_MS, message, wrapper
 from tests.broker.wire import Client, batch, fetch_request, running_broker
 from tests.support.eventually import eventually_async
 
@@ -176,6 +176,32 @@ async def test_a_fetch_of_an_old_version_decompresses_in_a_thread(held_broker: B
     assert (await other.ask(m.MetadataRequest(topics=[]), 7)).brokers
     worker.release()
     assert (await client.receive()).responses[0].partitions[0].error_code == 0
+
+
+@pytest.mark.parametrize("timestamp", [THEN_MS + 1, -3])
+async def test_a_search_for_a_timestamp_decompresses_in_a_thread(
+    held_broker: Broker, worker: HeldWorker, timestamp: int
+) -> None:
+    client, other = [await Client.connect(held_broker.port) for _ in range(2)]
+    await client.create_topic("t", 2)
+    late = batch(bytes(20_000_000), b"late", codec=Codec.ZSTD)  # the second record is a millisecond later
+    await client.send(produce([late] * 2), 9)
+    for _ in range(2):
+        await worker.arrived()
+        worker.release()
+    assert codes(await client.receive()) == {"NONE"}
+    partitions = [
+        m.ListOffsetsRequest.ListOffsetsPartition(partition_index=index, timestamp=timestamp, current_leader_epoch=-1)
+        for index in range(2)
+    ]
+    topic = m.ListOffsetsRequest.ListOffsetsTopic(name="t", partitions=partitions)
+    await client.send(m.ListOffsetsRequest(replica_id=-1, topics=[topic]), 7)
+    for _ in range(2):
+        await worker.arrived()
+        assert (await other.ask(m.MetadataRequest(topics=[]), 7)).brokers
+        worker.release()
+    answers = (await client.receive()).topics[0].partitions
+    assert [(each.error_code, each.offset, each.timestamp) for each in answers] == [(0, 1, THEN_MS + 1)] * 2
 
 
 def test_the_limits_fit_together() -> None:
