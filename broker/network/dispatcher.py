@@ -209,7 +209,6 @@ class LocalCall:
     session = OWN_SESSION
     principal = OWN_SESSION.name
     listener = ""
-    usage = None
 
     def __init__(
         self, version: int, client_id: str, on_answer: Callable[[Any], None], on_lost: Callable[[], None]
