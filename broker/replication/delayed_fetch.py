@@ -38,7 +38,7 @@ class DelayedFetch(DelayedOperation[Replica]):
 
     def try_complete_all(self) -> None:
         """Read again if a partition has changed since the last read."""
-        if self._reading.is_outdated(self._sizes):
+        if self._reading.is_outdated(self._sizes, in_turns=self._run_in_turns is not None):
             if self._run_in_turns is None:
                 self._read_again()
             else:

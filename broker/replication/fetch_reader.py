@@ -328,15 +328,16 @@ class FetchReading:
         data.records = part.records if size else b""
         return size
 
-    def is_outdated(self, replicas: Iterable[Replica]) -> bool:
+    def is_outdated(self, replicas: Iterable[Replica], *, in_turns: bool) -> bool:
         """Whether a partition has changed since it was read; `replicas` are all that were read.
 
-        Only a follower's fetch can change a log after it has read it: the follower's position advances the high
-        watermark, this completes a coordinator's append, and the next request of the coordinator appends to a log that
-        was read before. The end offsets of a leader's logs only grow, so their sum shows whether one of them did.
+        Between the partitions of a read in turns other requests write. Otherwise only a follower's fetch can change a
+        log after it has read it: the follower's position advances the high watermark, this completes a coordinator's
+        append, and the next request of the coordinator appends to a log that was read before. The end offsets of a
+        leader's logs only grow, so their sum shows whether one of them did.
         """
         if self._follower < 0:
-            return False
+            return in_turns and any(map(self._has_new_end, self.results))
         ends = 0
         for replica in replicas:
             if replica.machine.role is not Role.LEADER:
@@ -351,6 +352,18 @@ class FetchReading:
         `replica.fetch.wait.max.ms` later.
         """
         return 0 <= wanted.sent_log_start_offset < replica.log.start_offset
+
+    def _has_new_end(self, result: Result) -> bool:
+        """Whether a partition has other records for a consumer than at its read."""
+        wanted, data, _ = result
+        if data.error_code:
+            return False
+        try:
+            replica = self._reader.find(wanted, ids=self._ids, leader_only=self._leader_only)
+        except KafkaError:
+            return True
+        bounds = (replica.machine.high_watermark, replica.last_stable_offset)
+        return bounds != (data.high_watermark, data.last_stable_offset)
 
     def available(self, replica: Replica) -> int | None:
         """The bytes that a read of one replica would return now; None if its response must not wait."""

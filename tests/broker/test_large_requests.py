@@ -13,7 +13,7 @@ from odradek.broker.coordinator.lookup import Coordinators
 from odradek.broker.group.group_metadata_manager import GroupMetadataManager
 from odradek.broker.network import large_requests
 from odradek.broker.replication.fetch_reader import FetchReading
-from odradek.broker.runtime.turns import in_turn
+from odradek.broker.runtime.turns import each, in_turn
 from odradek.broker.server import Broker
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
@@ -202,6 +202,37 @@ async def test_a_fetch_of_many_partitions_waits_for_records_and_is_read_again_in
         request.max_wait_ms = 50
         assert len((await client.ask(request, 4)).responses[0].partitions) == 2000
     assert loops == [True, True]
+    other.close()
+
+
+async def test_a_record_that_comes_while_a_fetch_is_read_ends_its_wait(broker: Broker, client: Client) -> None:
+    """Others are served between the partitions of the read, and the fetch waits for no partition yet."""
+    await client.create_topic(TOPIC)
+    other = await Client.connect(broker.port)
+    wanted = [m.FetchRequest.FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1000) for _ in range(2000)]
+    topic = m.FetchRequest.FetchTopic(topic=TOPIC, partitions=wanted)
+    request = m.FetchRequest(max_wait_ms=60_000, min_bytes=1, max_bytes=1 << 20, topics=[topic])
+    original, read, written = FetchReading.try_read, asyncio.Event(), asyncio.Event()
+
+    def try_read(reading: FetchReading) -> object:
+        found = original(reading)
+        assert in_turn()
+        read.set()
+        for _ in each(iter(written.is_set, True)):
+            pass  # at the end of its slice the turn passes to the loop, which serves the producer
+        return found
+
+    async def write() -> None:
+        await read.wait()
+        assert (await other.produce(TOPIC, batch(b"value"))).error_code == 0
+        written.set()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(FetchReading, "try_read", try_read)
+        async with asyncio.timeout(30), asyncio.TaskGroup() as tasks:
+            tasks.create_task(write())
+            found = (await client.ask(request, 4)).responses[0].partitions
+    assert any(each.records for each in found)
     other.close()
 
 

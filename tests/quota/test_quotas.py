@@ -143,7 +143,7 @@ async def test_a_throttled_consumer_gets_no_session_and_a_response_no_larger_tha
 
 
 async def test_requests_are_throttled_by_the_time_that_they_take(broker: Broker, client: Client) -> None:
-    await set_quota(broker, client, ANYBODY, request_percentage=0.001)
+    await set_quota(broker, client, ANYBODY, request_percentage=0.0001)
 
     async def throttle_ms() -> int:
         answer = await client.ask(m.MetadataRequest(topics=None), 12)
