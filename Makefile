@@ -15,7 +15,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # The order of sets is the same in every run.
 export PYTHONHASHSEED := 0
 
-.PHONY: run test check format wheel docs bench simulate mutants explore soak hostile compose-check clean
+.PHONY: run test lint memory check format wheel docs bench simulate mutants explore soak hostile compose-check clean
 
 run: .venv/.installed
 	@exec $(BIN)/odradek broker --override broker.id=0 --override listeners=PLAINTEXT://127.0.0.1:9092 \
@@ -24,10 +24,15 @@ run: .venv/.installed
 test: .venv/.installed-dev
 	$(BIN)/python -m tests.jvm fetch
 	$(BIN)/python -m tests.clients fetch
-	$(BIN)/python -m tests.lint
+	$(MAKE) --no-print-directory --jobs 2 --output-sync=target lint memory
 	$(BIN)/python -m pytest -n auto --maxprocesses 8 -p tests.branch_coverage -m "not slow and not jvm and not memory"
-	$(BIN)/python -m pytest -m memory $(MEASURE_MEMORY)
 	$(BIN)/python -m pytest -n 4 --dist loadgroup --no-loadscope-reorder -m "(slow or jvm) and not memory"
+
+lint:
+	$(BIN)/python -m tests.lint
+
+memory:
+	$(BIN)/python -m pytest -m memory $(MEASURE_MEMORY)
 
 check: .venv/.installed-dev
 	$(BIN)/python -m tests.lint
@@ -63,7 +68,13 @@ soak: .venv/.installed-dev
 hostile: .venv/.installed-dev
 	$(BIN)/python -m tests hostile $(ARGS)
 
-compose-check: .venv/.installed-dev
+compose-lint:
+	$(BIN)/python -m tests.lint
+
+memory:
+	$(BIN)/python -m pytest -m memory $(MEASURE_MEMORY)
+
+check: .venv/.installed-dev
 	$(BIN)/python -m tests compose-check $(ARGS)
 
 clean:
