@@ -128,6 +128,7 @@ class Produce:
                     if plain and (records is None or len(records) <= HEADER_SIZE or is_cheap(records, replica)):
                         appended = replica.produce(records, acks, now_ms, version)
                     else:
+                        _require_transactional_id(records, request, version)
                         sender = Sender(request.transactional_id, version, acks)
                         written = self._appends.append(call.connection, replica, records, sender, now_ms, spent)
                         if isinstance(written, HeldWrite | Conversion):
@@ -314,5 +315,16 @@ def _first_fault(
         return refused
     if LOG_OVERHEAD + int.from_bytes(records[8:12]) > len(records):
         return refused  # no whole batch
+    return _no_transactional_id()
+
+
+def _require_transactional_id(records: memoryview | None, request: m.ProduceRequest, version: int) -> None:
+    """Raises KafkaError for a transactional batch without it, which no thread has to decompress."""
+    if request.transactional_id is None and version >= BATCHES_SINCE and _is_transactional(records):
+        check_produce_shape(records, version)
+        raise _no_transactional_id()
+
+
+def _no_transactional_id() -> KafkaError:
     text = "a transactional batch without a transactional id"
     return KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, text)
