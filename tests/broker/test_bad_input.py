@@ -118,6 +118,7 @@ async def test_truncated_requests_of_all_apis(server: tuple[Broker, Client]) -> 
     await still_well(broker, client)
 
 
+@pytest.mark.memory
 async def test_counts_and_lengths_of_two_billions(server: tuple[Broker, Client]) -> None:
     broker, client = server
     before = resident_bytes(os.getpid())
@@ -158,6 +159,7 @@ async def test_drawn_bytes(server: tuple[Broker, Client]) -> None:
     await still_well(broker, client)
 
 
+@pytest.mark.memory
 @pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD])
 async def test_records_that_decompress_to_far_more_than_their_size(server: tuple[Broker, Client], codec: int) -> None:
     """Zeros without end, in a batch that declares a small size, to a topic as it is and to one that recompresses."""
