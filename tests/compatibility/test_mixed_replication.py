@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from kazoo.client import KazooClient
@@ -208,11 +208,26 @@ def commit(bootstrap: str) -> None:
 
 
 def committed(bootstrap: str) -> int:
-    """The group's committed offset, as its coordinator returns it."""
+    """The group's committed offset, as its coordinator returns it.
+
+    Kafka leads the offsets' partition in the metadata of the others before it has taken over its groups, and
+    answers NOT_COORDINATOR in between, which librdkafka raises.
+    """
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": GROUP})
-    (found,) = consumer.committed([TopicPartition(TOPIC, 0)], timeout=DEADLINE_S)
-    consumer.close()
-    return found.offset
+
+    def ask() -> list[TopicPartition]:
+        try:
+            return consumer.committed([TopicPartition(TOPIC, 0)], timeout=DEADLINE_S)
+        except KafkaException as refused:
+            if refused.args[0].code() != KafkaError.NOT_COORDINATOR:
+                raise
+            return []
+
+    try:
+        (found,) = eventually(ask)
+    finally:
+        consumer.close()
+    return int(found.offset)
 
 
 def conclude(workload: Workload, copies: Sequence[Sequence[Path]], epochs: int) -> None:
