@@ -106,7 +106,7 @@ async def test_quotas_are_stored_where_kafka_stores_them(both: tuple[Client, Cli
         ({"user": None}, {"controller_mutation_rate": 1e8}),
         ({"client-id": None}, {"consumer_byte_rate": 1.0}),
         ({"ip": "192.0.2.9"}, {"connection_creation_rate": 3.0}),
-        ({"user": "u", "client-id": None}, {"request_percentage": 1234567.0}),
+        ({"user": "of-this-test", "client-id": None}, {"request_percentage": 1234567.0}),
     )
     written = []
     for client in both:

@@ -1,8 +1,7 @@
 """Apache Kafka 3.9.2 with its ZooKeeper: the oracle of the tests, and the rival of the benchmarks.
 
-3.9 is the last release with ZooKeeper mode, and the one whose layout in ZooKeeper and on disk Odradek follows. Both
-processes run on free loopback ports over one folder. The broker can be stopped, killed and started again; ZooKeeper
-stays.
+3.9 is the last release with ZooKeeper mode, and the one whose layout in ZooKeeper and on disk Odradek follows. The
+broker can be stopped, killed and started again; ZooKeeper stays.
 """
 
 from __future__ import annotations
@@ -20,10 +19,9 @@ from odradek.protocol import messages as m
 from odradek.wire import Wire
 from tests.jvm.gate import Gate
 from tests.jvm.process import QUICK_START, QUIET, BackgroundProcess, archive_options, java_command
+from tests.jvm.zookeeper import START_TIMEOUT_S, VERSION, ZOOKEEPER_JVM, ZooKeeper, java_properties, shared_zookeeper
 from tests.support.eventually import eventually
 
-VERSION = "3.9.2"
-START_TIMEOUT_S = 90.0
 _METADATA_OF_OLD_RELEASES = 4
 """Kafka has it since 0.11."""
 
@@ -41,7 +39,6 @@ STOCK_JVM = (
 )
 # Enough for a test, and a faster start.
 SMALL_JVM = (*QUICK_START, "-Xmx512m")
-ZOOKEEPER_JVM = QUICK_START
 
 _SMALL_BROKER = {
     "broker.id": "0",
@@ -57,15 +54,13 @@ _SMALL_BROKER = {
     "controlled.shutdown.retry.backoff.ms": "100",
 }
 _BROKER_LOGGER = "-Dorg.slf4j.simpleLogger.log.kafka.server.KafkaServer=info"
-_NO_LOG4J = "-Dzookeeper.jmx.log4j.disable=true"  # ZooKeeper 3.4 needs a class that reload4j does not have
-_ZOOKEEPER_LOGGER = "-Dorg.slf4j.simpleLogger.log.org.apache.zookeeper.server.NIOServerCnxnFactory=info"
 
 
 class Kafka:
-    """One ZooKeeper and one broker. Nothing runs before `start`; `close` ends both.
+    """One broker, the first of a cluster in ZooKeeper. Nothing runs before `start`; `close` ends it.
 
     `properties` override the broker's; `jvm` are the options of the broker's Java. `data_dir` is its log directory.
-    `zookeeper_jvm` are ZooKeeper's. With `zookeeper` the broker joins the cluster there, and no ZooKeeper is started.
+    `zookeeper_jvm` are ZooKeeper's. With `zookeeper` the broker joins the cluster there.
     `version` is the release of both, a key of `tests.jvm.jars.PINNED`. One that is `gated` has a listener PEERS for
     brokers, and clients reach it when it has every topic (`gate`).
     """
@@ -85,11 +80,13 @@ class Kafka:
         self._folder = folder
         self._properties = dict(properties or {})
         self._jvm = jvm
-        self._zookeeper_jvm = zookeeper_jvm
-        self._zookeeper: BackgroundProcess | None = None
         self._broker: BackgroundProcess | None = None
-        self._zookeeper_port = free_port()
         self._outside = zookeeper
+        # What is measured or traced, and the other releases, have a ZooKeeper for themselves.
+        own = (version, jvm == STOCK_JVM, zookeeper_jvm) != (VERSION, False, ZOOKEEPER_JVM)
+        self._own_zookeeper = ZooKeeper(folder / "zookeeper", version, zookeeper_jvm) if own and not zookeeper else None
+        self._connect = self._own_zookeeper.connect if self._own_zookeeper else zookeeper
+        self._has_run = False
         self.port = free_port()
         self._behind = (free_port(), free_port()) if gated else None
         self._gate: Gate | None = None
@@ -101,7 +98,10 @@ class Kafka:
 
     @property
     def zookeeper_connect(self) -> str:
-        return self._outside or f"127.0.0.1:{self._zookeeper_port}"
+        """The address of the cluster in ZooKeeper, host:port or host:port/chroot."""
+        if self._connect is None:
+            self._connect = shared_zookeeper().new_root()
+        return self._connect
 
     @property
     def broker_id(self) -> int:
@@ -120,14 +120,13 @@ class Kafka:
     def start(self) -> None:
         """Starts the broker, and ZooKeeper if it does not run yet, and waits until it serves."""
         self._folder.mkdir(parents=True, exist_ok=True)
-        if self._outside is not None:
+        if self._own_zookeeper is not None:
+            self._own_zookeeper.start()
+        if self._has_run or self._outside:
             self._await_old_session()
-        elif self._zookeeper is None:
-            self._zookeeper = self._start_zookeeper()
-        else:
-            self._await_old_session()
+        self._has_run = True
         config = self._folder / "server.properties"
-        config.write_text(_properties(self._server_properties()))
+        config.write_text(java_properties(self._server_properties()))
         main = "kafka.Kafka"
         archive = archive_options(self._version, main) if _fits_archive(self._jvm) else ()
         command = java_command(self._version, main, [str(config)], (*self._jvm, *archive, *QUIET, _BROKER_LOGGER))
@@ -156,17 +155,16 @@ class Kafka:
         self.start()
 
     def stop_zookeeper(self) -> None:
-        """Stops ZooKeeper, after the broker, and waits for its end."""
-        if self._zookeeper is not None:
-            self._zookeeper.stop()
-            self._zookeeper = None
+        """Stops the broker's own ZooKeeper, after the broker, and waits for its end."""
+        assert self._own_zookeeper is not None, "other brokers use its ZooKeeper, too"
+        self._own_zookeeper.stop()
 
     def close(self) -> None:
-        """Ends both processes at once; for the end of the tests, when the data is no longer needed."""
-        for process in (self._broker, self._zookeeper):
-            if process is not None:
-                process.kill()
-        self._zookeeper = None
+        """Ends the broker and its own ZooKeeper at once; for the end of the tests, when no one needs the data."""
+        if self._broker is not None:
+            self._broker.kill()
+        if self._own_zookeeper is not None:
+            self._own_zookeeper.kill()
         self._ended()
 
     def _ended(self) -> None:
@@ -179,30 +177,6 @@ class Kafka:
         if self._broker is None:
             raise RuntimeError("the broker does not run")
         return self._broker
-
-    def _start_zookeeper(self) -> BackgroundProcess:
-        data = self._folder / "zookeeper"
-        data.mkdir(parents=True, exist_ok=True)
-        config = self._folder / "zookeeper.properties"
-        config.write_text(
-            _properties(
-                {
-                    "dataDir": str(data),
-                    "clientPort": str(self._zookeeper_port),
-                    "clientPortAddress": "127.0.0.1",
-                    "tickTime": "500",
-                    "maxSessionTimeout": "60000",
-                    "maxClientCnxns": "0",
-                    "admin.enableServer": "false",
-                }
-            )
-        )
-        main = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
-        archive = archive_options(self._version, main) if self._zookeeper_jvm == ZOOKEEPER_JVM else ()
-        options = (*self._zookeeper_jvm, *archive, *QUIET, _ZOOKEEPER_LOGGER, "-Dzookeeper.forceSync=no", _NO_LOG4J)
-        process = BackgroundProcess(java_command(self._version, main, [str(config)], options))
-        process.stderr.wait_for("binding to port", START_TIMEOUT_S)
-        return process
 
     def _server_properties(self) -> dict[str, str]:
         address = f"PLAINTEXT://127.0.0.1:{self.port}"
@@ -290,7 +264,3 @@ def running_kafka(
     finally:
         kafka.close()
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def _properties(values: Mapping[str, str]) -> str:
-    return "".join(f"{name}={value}\n" for name, value in values.items())
