@@ -190,6 +190,7 @@ def run(config: BrokerConfig, *, on_ready: OnReady, metrics: tuple[str, int] | N
     """
     import uvloop
 
+    gc.freeze()  # the imported modules
     raise_open_file_limit()
     RESERVE.fill()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

@@ -30,10 +30,9 @@ import struct
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple, NoReturn
 
-from crc32c import crc32c
-
 from odradek.protocol import chain
 from odradek.protocol.chain import Buffer
+from odradek.protocol.checksum import crc32c
 from odradek.protocol.compression import Codec, compress, decompress
 from odradek.protocol.errors import ErrorCode, KafkaError, ProtocolError
 from odradek.protocol.records import Chain, Record, read_records, write_records

@@ -32,6 +32,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Final, Literal
 
 OPEN_END: Final = 32767  # "3+" ends at the highest version that an int16 can name
@@ -157,6 +158,7 @@ class MessageSpec:
         return self.root.name
 
 
+@cache  # most names occur in many messages
 def snake_case(name: str) -> str:
     """The Python name of a field: `HighWatermark` becomes `high_watermark`, `ISR` becomes `isr`."""
     name = re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", name)

@@ -17,9 +17,9 @@ import binascii
 import json
 import re
 import sys
+import time
 from array import array
 from collections.abc import Iterable, Mapping
-from email.utils import formatdate
 from typing import Final
 
 from odradek.protocol.topic_partition import TopicPartition
@@ -142,8 +142,8 @@ def _split(line: str, separator: str) -> tuple[str, str]:
 
 def encode_properties(properties: Mapping[str, str], now_ms: int) -> bytes:
     """Java's properties format, with its empty comment and its date line (UTC)."""
-    weekday, day, month, year, clock, _ = formatdate(now_ms / 1000, usegmt=True).replace(",", "").split()
-    lines = ["#", f"#{weekday} {month} {day} {clock} UTC {year}"]
+    weekday, month, day, clock, year = time.asctime(time.gmtime(now_ms / 1000)).split()  # English in every locale
+    lines = ["#", f"#{weekday} {month} {day:>02} {clock} UTC {year}"]
     lines += [f"{_escaped(key, spaces=True)}={_escaped(value, spaces=False)}" for key, value in properties.items()]
     return "".join(f"{line}\n" for line in lines).encode("latin-1")
 

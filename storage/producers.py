@@ -25,8 +25,6 @@ from collections.abc import Iterable
 from heapq import nsmallest
 from typing import Final, NamedTuple
 
-from crc32c import crc32c
-
 from odradek.protocol.batch import (
     CONTROL,
     MAX_SEQUENCE,
@@ -36,6 +34,7 @@ from odradek.protocol.batch import (
     Buffer,
     Header,
 )
+from odradek.protocol.checksum import crc32c
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.storage.checkpoints import CorruptFile
 from odradek.storage.config import MOST_PRODUCERS, AppendOrigin

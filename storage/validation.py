@@ -13,8 +13,6 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from crc32c import crc32c
-
 from odradek.protocol import chain
 from odradek.protocol.batch import (
     ATTRIBUTES_POSITION,
@@ -44,6 +42,7 @@ from odradek.protocol.batch import (
     stamp_log_append_time,
     stamp_max_timestamp,
 )
+from odradek.protocol.checksum import crc32c
 from odradek.protocol.compression import Codec, compress, decompress
 from odradek.protocol.errors import ErrorCode, KafkaError, ProtocolError
 from odradek.protocol.legacy import NothingToWrite, is_set, up_convert_set, wrapped_content

@@ -63,6 +63,7 @@ OTHERS: dict[str, tuple[str, ...]] = {
         "odradek.storage",
         "odradek.protocol.batch",
         "odradek.protocol.chain",
+        "odradek.protocol.checksum",
         "odradek.protocol.errors",
         "odradek.protocol.compression",
         "odradek.protocol.legacy",

@@ -72,6 +72,24 @@ def ready_line(*arguments: str) -> str:
 # Real processes
 
 
+def test_a_start_imports_no_module_that_it_does_not_need(tmp_path: Path) -> None:
+    """Each 100 modules are about 50 ms of every start. Over the limit, import some of them where they are used."""
+    properties = ("broker.id=0", "listeners=PLAINTEXT://127.0.0.1:0", f"log.dirs={tmp_path / 'data'}")
+    command = [sys.executable, "-X", "importtime", "-m", "odradek", "broker"]
+    command += [f"--override={each}" for each in properties]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert " ready: " in process.stdout.readline()
+        process.terminate()
+        _, log = process.communicate(timeout=60)
+    imported = [line.rpartition("|")[2].strip() for line in log.splitlines() if line.startswith("import time:")]
+    imported = imported[: imported.index("uvloop")]  # the last one before the start; threads import the codecs
+    unused = {"argparse", "cryptography", "http", "importlib.metadata", "kazoo", "lz4", "multiprocessing"}
+    unused |= {"email.message", "prometheus_client", "zipfile", "zstandard"}
+    assert unused & {*imported} == set()
+    assert 500 < len(imported) < 625
+
+
 def test_the_module_is_the_command() -> None:
     assert odradek_process("--version").stdout == f"odradek {odradek.__version__}\n"
     project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]

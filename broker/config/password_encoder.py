@@ -14,11 +14,6 @@ from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-from cryptography.hazmat.primitives.padding import PKCS7
-
 from odradek.broker.config.dynamic import secrets
 from odradek.broker.config.types import ConfigError
 
@@ -33,9 +28,6 @@ _CBC: Final = "AES/CBC/PKCS5Padding"
 _GCM: Final = "AES/GCM/NoPadding"
 _KEY_LENGTHS: Final = (128, 192, 256)
 _SALT_SIZE: Final = 256
-_BLOCK: Final = algorithms.AES.block_size
-_NONCE_SIZE: Final = 12
-_TAG_BITS: Final = 128
 _FAILED: Final = "Password could not be decoded"
 
 
@@ -53,17 +45,16 @@ class PasswordEncoder(NamedTuple):
 
     def encode(self, password: str) -> str:
         """The text for the metadata store. Raises ConfigError for algorithms that are not supported."""
+        from odradek.broker.config import password_ciphers
+
         salt = os.urandom(_SALT_SIZE)
         key = self._key(self.key_factory, self.cipher, self.key_length, salt, self.iterations)
         plain, parameters = password.encode(), dict[str, object]()
         if self.cipher == _GCM:
-            vector = os.urandom(_NONCE_SIZE)
-            encrypted = AESGCM(key).encrypt(vector, plain, None)
-            parameters["authenticationTagLength"] = _TAG_BITS
+            vector, encrypted = password_ciphers.encrypt_gcm(key, plain)
+            parameters["authenticationTagLength"] = password_ciphers.GCM_TAG_BITS
         else:
-            vector = os.urandom(_BLOCK // 8)
-            padder, encryptor = PKCS7(_BLOCK).padder(), Cipher(algorithms.AES(key), modes.CBC(vector)).encryptor()
-            encrypted = encryptor.update(padder.update(plain) + padder.finalize()) + encryptor.finalize()
+            vector, encrypted = password_ciphers.encrypt_cbc(key, plain)
         parameters |= {
             "keyFactoryAlgorithm": self.key_factory,
             "cipherAlgorithm": self.cipher,
@@ -78,6 +69,8 @@ class PasswordEncoder(NamedTuple):
 
     def decode(self, text: str) -> str:
         """The password of a stored text. Raises ConfigError, also for one of another secret."""
+        from odradek.broker.config import password_ciphers
+
         try:
             named = {name.strip(): value for name, _, value in (each.rpartition(":") for each in text.split(","))}
             salt, encrypted, vector = (
@@ -93,12 +86,12 @@ class PasswordEncoder(NamedTuple):
                 int(named["iterations"]),
             )
             if cipher == _GCM:
-                plain = _decrypted_gcm(key, vector, encrypted, int(named["authenticationTagLength"]) // 8)
+                plain = password_ciphers.decrypt_gcm(key, vector, encrypted, int(named["authenticationTagLength"]) // 8)
             else:
-                plain = _decrypted_cbc(key, vector, encrypted)
+                plain = password_ciphers.decrypt_cbc(key, vector, encrypted)
             password = plain.decode()
             expected = int(named["passwordLength"])
-        except (KeyError, ValueError, OverflowError, InvalidTag):
+        except (KeyError, ValueError, OverflowError):
             raise ConfigError(_FAILED) from None  # the cause could contain a part of the password
         if _java_length(password) != expected:
             raise ConfigError(f"{_FAILED}, sanity check of length failed")
@@ -167,19 +160,6 @@ def under_new_secret(config: BrokerConfig, stored: Mapping[str, str]) -> dict[st
             except ConfigError:
                 log.debug("the old secret does not decode a dynamic password config name=%s", name)
     return changed
-
-
-def _decrypted_cbc(key: bytes, vector: bytes, encrypted: bytes) -> bytes:
-    """Raises ValueError."""
-    decryptor, unpadder = Cipher(algorithms.AES(key), modes.CBC(vector)).decryptor(), PKCS7(_BLOCK).unpadder()
-    return unpadder.update(decryptor.update(encrypted) + decryptor.finalize()) + unpadder.finalize()
-
-
-def _decrypted_gcm(key: bytes, vector: bytes, encrypted: bytes, tag_size: int) -> bytes:
-    """Raises ValueError, InvalidTag."""
-    text, tag = encrypted[:-tag_size], encrypted[-tag_size:]
-    decryptor = Cipher(algorithms.AES(key), modes.GCM(vector, tag, min_tag_length=tag_size)).decryptor()
-    return decryptor.update(text) + decryptor.finalize()
 
 
 def _java_length(password: str) -> int:

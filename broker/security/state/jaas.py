@@ -16,16 +16,13 @@ from typing import Final, NamedTuple
 CONTROL_FLAGS: Final = frozenset({"required", "requisite", "sufficient", "optional"})
 
 _ALPHA: Final = r"A-Za-z_$\u00a0-\U0010ffff"
-_TOKEN: Final = re.compile(
-    rf"""
+_TOKEN: Final = rf"""
       (?P<skip>  [\x00-\x20]+ | /\*.*?(?:\*/|\Z) | /[^\n\r]*  )
     | (?P<number> -?(?=[.0-9])[0-9]*(?:\.[0-9]*)? )
     | (?P<word>  [{_ALPHA}] [{_ALPHA}0-9.\-]* )
     | (?P<text>  (?P<quote>["']) (?P<inner>(?:(?!(?P=quote))[^\\\n\r]|\\.|\\\Z)*) (?P=quote)? )
     | (?P<other> . )
-    """,
-    re.VERBOSE | re.DOTALL,
-)
+    """
 _ESCAPE: Final = re.compile(r"\\([0-3][0-7]{0,2}|[4-7][0-7]?|.|\Z)", re.DOTALL)
 _CONTROLS: Final = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v", "": "\uffff"}
 
@@ -109,7 +106,7 @@ def _parse_module(first: _Token, tokens: Iterator[_Token]) -> LoginModule:
 
 
 def _tokens(text: str) -> Iterator[_Token]:
-    for found in _TOKEN.finditer(text):
+    for found in re.finditer(_TOKEN, text, re.VERBOSE | re.DOTALL):
         token = found[0]
         match found.lastgroup:
             case "word":
