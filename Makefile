@@ -68,13 +68,7 @@ soak: .venv/.installed-dev
 hostile: .venv/.installed-dev
 	$(BIN)/python -m tests hostile $(ARGS)
 
-compose-lint:
-	$(BIN)/python -m tests.lint
-
-memory:
-	$(BIN)/python -m pytest -m memory $(MEASURE_MEMORY)
-
-check: .venv/.installed-dev
+compose-check: .venv/.installed-dev
 	$(BIN)/python -m tests compose-check $(ARGS)
 
 clean:

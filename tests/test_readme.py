@@ -90,3 +90,14 @@ def test_every_linked_file_exists() -> None:
         text = (root / page).read_text()
         for target in re.findall(r"\]\(([^)#]+)\)", text):
             assert (root / page).parent.joinpath(target).exists(), f"{page} links to {target}"
+
+
+def test_each_command_of_make_is_defined_once_and_documented() -> None:
+    """GNU make replaces an earlier recipe of the same name with no more than a warning."""
+    makefile = (ROOT / "Makefile").read_text()
+    defined = re.findall(r"^([a-z][a-z-]*):(?!=)", makefile, re.MULTILINE)
+    assert sorted(defined) == sorted({*defined})
+    phony = re.findall(r"^\.PHONY: (.*)", makefile, re.MULTILINE)[0].split()
+    assert sorted(phony) == sorted(defined)
+    documented = re.findall(r"^    make ([a-z-]+)", (ROOT / "tests" / "README.md").read_text(), re.MULTILINE)
+    assert {*documented} == {*defined} - {"run", "lint", "memory", "clean"}
