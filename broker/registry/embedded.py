@@ -43,7 +43,7 @@ from odradek.broker.registry.interface import (
     Watcher,
 )
 from odradek.broker.registry.journal import DEFAULT_SNAPSHOT_BYTES, Journal, JournalDisk, NoJournal
-from odradek.broker.registry.transactions import encode_snapshot
+from odradek.broker.registry.transactions import take_snapshot
 from odradek.broker.registry.tree import CommittedTransaction, JournalTransaction, Tree, Watches
 
 DEFAULT_SESSION_TIMEOUT_MS = 18_000
@@ -290,9 +290,9 @@ class EmbeddedEnsemble:
 
     async def _write_snapshot(self) -> None:
         """Write a snapshot; without room the log grows until there is some. Raises OSError."""
-        content, zxid = encode_snapshot(self._tree), self._tree.zxid
+        content, zxid = take_snapshot(self._tree), self._tree.zxid
         try:
-            await self._background(functools.partial(self._journal.snapshot, content, zxid))
+            await self._background(lambda: self._journal.snapshot(content.encode(), zxid))
         except OSError as error:
             if error.errno not in _NO_ROOM:
                 raise

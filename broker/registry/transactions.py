@@ -13,7 +13,7 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from odradek.broker.registry.interface import OPEN_ACL, Acl, RegistryError
 from odradek.broker.registry.jute import JuteError, JuteReader, JuteWriter
@@ -201,48 +201,72 @@ def take_acl(source: JuteReader) -> tuple[Acl, ...]:
     return OPEN_ACL if acl == OPEN_ACL else acl  # most nodes have it, and share one object
 
 
+class TreeSnapshot(NamedTuple):
+    """The content of a tree at one moment. It takes a fraction of the time of its encoding, which a thread can do."""
+
+    sessions: dict[int, int]
+    nodes: list[tuple[Any, ...]]
+    """Of each node its path, data, access list, and the fields of its stat; parents first."""
+
+    def encode(self) -> bytes:
+        """The bytes of a snapshot file."""
+        out = JuteWriter()
+        out.put_int(len(self.sessions))
+        for session_id, timeout_ms in self.sessions.items():
+            out.put_long(session_id)
+            out.put_int(timeout_ms)
+        numbers = self._number_acls()  # the open one has a number, too, and is not listed
+        out.put_int(len(numbers) - 1)
+        for acl, number in numbers.items():
+            if number != _OPEN_ACL_ID:
+                out.put_long(number)
+                put_acl(out, acl)
+        for path, data, acl, *stat in self.nodes:
+            out.put_string("" if path == "/" else path)
+            out.put_buffer(data)
+            out.put_long(numbers[acl])
+            out.put_struct(_STAT, *stat)
+        out.put_string("/")
+        content = SNAPSHOT_HEADER + out.to_bytes()
+        seal = JuteWriter()
+        seal.put_long(zlib.adler32(content))
+        seal.put_string("/")
+        return content + seal.to_bytes()
+
+    def _number_acls(self) -> dict[tuple[Acl, ...], int]:
+        numbers: dict[tuple[Acl, ...], int] = {OPEN_ACL: _OPEN_ACL_ID}
+        for _, _, acl, *_ in self.nodes:
+            numbers.setdefault(acl, len(numbers))
+        return numbers
+
+
+def take_snapshot(tree: Tree) -> TreeSnapshot:
+    """The whole tree as it is now."""
+    return TreeSnapshot(
+        tree.sessions,
+        [
+            (
+                path,
+                node.data,
+                node.acl,
+                node.czxid,
+                node.mzxid,
+                node.ctime_ms,
+                node.mtime_ms,
+                node.version,
+                node.creations,
+                node.aversion,
+                node.ephemeral_owner,
+                node.pzxid,
+            )
+            for path, node in tree.nodes()
+        ],
+    )
+
+
 def encode_snapshot(tree: Tree) -> bytes:
-    """The whole tree."""
-    out = JuteWriter()
-    out.put_int(len(tree.sessions))
-    for session_id, timeout_ms in tree.sessions.items():
-        out.put_long(session_id)
-        out.put_int(timeout_ms)
-    numbers = _number_acls(tree)  # the open one has a number, too, and is not listed
-    out.put_int(len(numbers) - 1)
-    for acl, number in numbers.items():
-        if number != _OPEN_ACL_ID:
-            out.put_long(number)
-            put_acl(out, acl)
-    for path, node in tree.nodes():
-        out.put_string("" if path == "/" else path)
-        out.put_buffer(node.data)
-        out.put_long(numbers[node.acl])
-        out.put_struct(
-            _STAT,
-            node.czxid,
-            node.mzxid,
-            node.ctime_ms,
-            node.mtime_ms,
-            node.version,
-            node.creations,
-            node.aversion,
-            node.ephemeral_owner,
-            node.pzxid,
-        )
-    out.put_string("/")
-    content = SNAPSHOT_HEADER + out.to_bytes()
-    seal = JuteWriter()
-    seal.put_long(zlib.adler32(content))
-    seal.put_string("/")
-    return content + seal.to_bytes()
-
-
-def _number_acls(tree: Tree) -> dict[tuple[Acl, ...], int]:
-    numbers: dict[tuple[Acl, ...], int] = {OPEN_ACL: _OPEN_ACL_ID}
-    for _, node in tree.nodes():
-        numbers.setdefault(node.acl, len(numbers))
-    return numbers
+    """The bytes of a snapshot file of the whole tree."""
+    return take_snapshot(tree).encode()
 
 
 def decode_snapshot(buffer: bytes, zxid: int) -> Tree:

@@ -231,13 +231,7 @@ class Tree:
 
     def nodes(self) -> Iterator[tuple[str, Node]]:
         """Every path and node, parents first. The nodes are the tree's own: read only."""
-        pending = [ROOT]
-        while pending:
-            path = pending.pop()
-            node = self._nodes[path]
-            yield path, node
-            prefix = path if path == ROOT else path + "/"
-            pending.extend(prefix + name for name in node.children)
+        yield from self._nodes.items()  # a node is added after its parent
 
     def acl(self, path: str) -> tuple[Acl, ...]:
         """The access list. Raises NoNodeError, BadArgumentsError."""
@@ -482,11 +476,13 @@ class Tree:
                 before[path] = None if node is None else node.copy()
 
     def _roll_back(self, before: dict[str, Node | None]) -> None:
-        for path, old in before.items():
-            node = self._nodes.pop(path, None)
+        for path in sorted(before, key=len):  # parents first, as `nodes` returns them
+            node, old = self._nodes.get(path), before[path]
             if node is not None:
                 self._disown(path, node)
-            if old is not None:
+            if old is None:
+                self._nodes.pop(path, None)
+            else:
                 self._nodes[path] = old
                 if old.ephemeral_owner:
                     self._ephemerals.setdefault(old.ephemeral_owner, {})[path] = None

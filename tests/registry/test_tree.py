@@ -22,7 +22,7 @@ from odradek.broker.registry.interface import (
     Set,
 )
 from odradek.broker.registry.jute import JuteError
-from odradek.broker.registry.transactions import decode_snapshot, encode_snapshot, frame, read_record
+from odradek.broker.registry.transactions import decode_snapshot, encode_snapshot, frame, read_record, take_snapshot
 from odradek.broker.registry.tree import MAX_DATA_BYTES, JournalTransaction, Node, Tree, Watches
 from tests.registry.operations import bare_creates, transactions, writes
 
@@ -100,6 +100,20 @@ def test_a_snapshot_gives_the_same_tree(history: list[list[Operation]]) -> None:
     assert (again.zxid, again.sessions) == (tree.zxid, tree.sessions)
     again.close_session(2, 100)
     assert {node.ephemeral_owner for _, node in again.nodes()} == {0}
+
+
+@settings(deadline=None)
+@given(history=histories, later=histories)
+def test_a_snapshot_that_is_encoded_later_has_the_tree_of_its_moment(
+    history: list[list[Operation]], later: list[list[Operation]]
+) -> None:
+    """A thread encodes it while the tree changes."""
+    tree, _ = play(history)
+    snapshot, expected = take_snapshot(tree), encode_snapshot(tree)
+    for operations in later:
+        with contextlib.suppress(RegistryError):
+            tree.submit(2, [below_root(each) for each in operations], 50, multi=True)
+    assert snapshot.encode() == expected
 
 
 @settings(deadline=None)
