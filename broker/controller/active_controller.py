@@ -17,7 +17,7 @@ from odradek.broker.config.broker_config import BrokerConfig
 from odradek.broker.controller.channel_manager import Channels, ControlEndpoint
 from odradek.broker.controller.event_manager import ControllerEventManager
 from odradek.broker.controller.state.controller import ControllerMachine
-from odradek.broker.controller.state.steps import Children, ControllerMovedError, Read, Step, Steps, Watch, Write
+from odradek.broker.controller.state.steps import Children, ControllerMovedError, Pause, Read, Step, Steps, Watch, Write
 from odradek.broker.registry import znodes
 from odradek.broker.registry.interface import BadVersionError, Event, NoNodeError, Registry, RegistryError, Watcher
 from odradek.protocol import messages as m
@@ -94,12 +94,12 @@ class ActiveController:
                 except RegistryError as failure:
                     error = failure
         except StopIteration as end:
-            self._send_control_requests()
+            await self._send_control_requests()
             value: T = end.value
             return value
         except KafkaError:
             if not self.is_over:
-                self._send_control_requests()
+                await self._send_control_requests()
             raise
         except (ControllerMovedError, RegistryError) as failure:
             self._fail(str(failure) or type(failure).__name__)
@@ -119,6 +119,9 @@ class ActiveController:
 
     async def _execute(self, step: Step) -> Any:
         registry = self.registry
+        if isinstance(step, Pause):
+            await asyncio.sleep(0)
+            return None
         if isinstance(step, Write):
             results = await registry.multi(step.operations)
             return results[1:]
@@ -144,7 +147,7 @@ class ActiveController:
             found.extend(await asyncio.gather(*map(read, step.paths[start : start + READS_AT_A_TIME])))
         return found
 
-    def _send_control_requests(self) -> None:
+    async def _send_control_requests(self) -> None:
         listener = self._config.control_listener
         live = {}
         for broker_id, broker in self.machine.context.brokers.items():
@@ -152,8 +155,13 @@ class ActiveController:
             if endpoint is not None:
                 live[broker_id] = ControlEndpoint(endpoint.host, endpoint.port, broker.epoch)
         self._channels.update(live)
-        for broker_id, message in self.machine.drain():
-            self._channels.send(broker_id, message, partial(self._answered, broker_id))
+        for request in self.machine.drain():
+            if isinstance(request, Pause):
+                await asyncio.sleep(0)
+                if self.is_over:
+                    return
+            else:
+                self._channels.send(request.broker_id, request.message, partial(self._answered, request.broker_id))
 
     def _answered(self, broker_id: int, response: Any) -> None:
         """Queue the event for a broker's response to a control request."""

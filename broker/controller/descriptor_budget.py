@@ -10,11 +10,14 @@ controller checks its own broker only: another broker without free descriptors c
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Final
 
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.topic_partition import TopicPartition
 from odradek.storage.descriptors import limit_and_left
 
+FEW_LOGS: Final = 1000
+"""So many reservations are kept without a look for those that are over."""
 Descriptors = Callable[[], tuple[int, int]]
 
 
@@ -30,13 +33,25 @@ class DescriptorBudget:
         self._broker_id = broker_id
         self._read_limits = read_limits
         self._promised: set[TopicPartition] = set()
+        self._settle_at = FEW_LOGS
         self._has_log = has_log
+        self._read: tuple[int, int] = (0, 0)
+        self._valid_logs = 0
 
-    def check(self, topic: str, assignment: Mapping[int, Sequence[int]]) -> list[TopicPartition]:
-        """The logs that this broker would get. Raises KafkaError POLICY_VIOLATION if it has too few descriptors."""
+    def check(
+        self, topic: str, assignment: Mapping[int, Sequence[int]], topics: Callable[[], Collection[str]] | None = None
+    ) -> list[TopicPartition]:
+        """The logs that this broker would get. Raises KafkaError POLICY_VIOLATION if it has too few descriptors.
+
+        `topics` returns those that exist. Where it is given, reservations are settled before a topic is rejected.
+        """
         logs = [(topic, index) for index, brokers in assignment.items() if self._broker_id in brokers]
-        limit, free = self._read_limits()
-        left = max(0, free - len(self._promised))
+        if topics is not None and len(self._promised) >= self._settle_at:
+            self.settle(topics())
+        limit, left = self._left(len(logs))
+        if len(logs) > left and topics is not None:
+            self.settle(topics())
+            limit, left = self._left(len(logs))
         if len(logs) > left:
             raise KafkaError(
                 ErrorCode.POLICY_VIOLATION,
@@ -45,9 +60,25 @@ class DescriptorBudget:
             )
         return logs
 
+    def _left(self, logs: int) -> tuple[int, int]:
+        """The limit of descriptors, and how many are left beside the reservations.
+
+        To count them takes time in proportion to their number, so the count is used for a hundredth of those that it
+        found free: a request for thousands of topics counts them some hundred times.
+        """
+        self._valid_logs -= logs
+        if self._valid_logs <= 0:
+            self._read = self._read_limits()
+            self._valid_logs = self._read[1] // 100 - logs
+        limit, free = self._read
+        return limit, max(0, free - len(self._promised))
+
     def settle(self, topics: Collection[str]) -> None:
         """Release reservations of topics other than these, and of logs that exist."""
-        self._promised = {name for name in self._promised if name[0] in topics and not self._has_log(name)}
+        there = frozenset(topics)
+        self._promised = {name for name in self._promised if name[0] in there and not self._has_log(name)}
+        self._settle_at = max(FEW_LOGS, 2 * len(self._promised))
+        self._valid_logs = 0
 
     def promise(self, logs: list[TopicPartition]) -> None:
         """Reserve descriptors for logs that are being created."""

@@ -6,6 +6,7 @@ notified of the assignment. Tools of older versions write the same nodes themsel
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from random import Random
@@ -40,6 +41,7 @@ from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.topic_partition import TopicPartition
 
 BROKER_DEFAULT: Final = -1
+PARTITIONS_WITHOUT_PAUSE: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,27 +119,32 @@ class TopicMaker:
             other = collision(wanted.name, made)
             if other is not None:
                 raise _collides(wanted.name, other)
-            self.budget.settle((*context.assignments, *made))
-            return await self._create(registry, context, wanted, None if validate_only else record)
+            return await self._create(registry, context, wanted, made, None if validate_only else record)
         except ConfigError as error:
             return TopicOutcome(wanted.name, ErrorCode.INVALID_CONFIG, error.message)
         except KafkaError as error:
             return TopicOutcome(wanted.name, error.code, error.message or None)
 
     async def _create(
-        self, registry: Registry, context: Context, wanted: NewTopic, record: RecordMutations | None
+        self,
+        registry: Registry,
+        context: Context,
+        wanted: NewTopic,
+        made: Collection[str],
+        record: RecordMutations | None,
     ) -> TopicOutcome:
         _check_existence(wanted.name, context)
         if without_value := [name for name, value in wanted.configs.items() if value is None]:
             raise KafkaError(ErrorCode.INVALID_CONFIG, f"no value is given for {', '.join(without_value)}")
         assignment = self._place(wanted, context)
+        await _pause_after(assignment)
         _check_name(wanted.name, context)
         configs = check_topic(self._config, wanted.configs)
         if wanted.assignments:
             self._judge(NewTopicRequest(wanted.name, None, None, assignment, configs))
         else:
             self._judge(NewTopicRequest(wanted.name, len(assignment), len(assignment[0]), None, configs))
-        logs = self.budget.check(wanted.name, assignment)
+        logs = self.budget.check(wanted.name, assignment, lambda: (*context.assignments, *made))
         topic_id = bytes(16)
         if record is not None:
             record(len(assignment))
@@ -185,7 +192,8 @@ class TopicMaker:
         except NodeExistsError:
             await _write(registry, context, Set(path, data))
         replicas = {index: znodes.ReplicaAssignment(brokers) for index, brokers in sorted(assignment.items())}
-        node = znodes.TopicAssignment(topic_id, replicas).encode()
+        await _pause_after(assignment)
+        node = await _encode(znodes.TopicAssignment(topic_id, replicas))
         try:
             await _write(registry, context, Create(znodes.topic_path(name), node))
         except NodeExistsError as error:
@@ -223,13 +231,13 @@ class TopicMaker:
         if more == 0:
             raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"Topic already has {len(old)} partition(s).")
         new = self._new_partitions(context, old, wanted, more)
-        self.budget.settle(context.assignments)
-        logs = self.budget.check(topic, new)
+        await _pause_after(new)
+        logs = self.budget.check(topic, new, lambda: context.assignments)
         if validate_only:
             return
         record(more)
         assignment = {**old, **{index: znodes.ReplicaAssignment(brokers) for index, brokers in new.items()}}
-        data = znodes.TopicAssignment(context.topic_ids.get(topic), assignment).encode()
+        data = await _encode(znodes.TopicAssignment(context.topic_ids.get(topic), assignment))
         try:
             await _write(registry, context, Set(znodes.topic_path(topic), data))
         except BadArgumentsError as error:
@@ -280,6 +288,24 @@ async def _write(registry: Registry, context: Context, operation: Operation) -> 
     Raises RegistryError; BadVersionError means that the epoch is stale.
     """
     await registry.multi([Check(znodes.CONTROLLER_EPOCH, context.epoch_version), operation])
+
+
+async def _encode(assignment: znodes.TopicAssignment) -> bytes:
+    """The node of a topic; others are served between the parts of the work. No other event of the controller runs."""
+    parts = assignment.encode_in_parts()
+    while True:
+        try:
+            next(parts)
+        except StopIteration as end:
+            data: bytes = end.value
+            return data
+        await asyncio.sleep(0)
+
+
+async def _pause_after(partitions: Collection[int]) -> None:
+    """Serve others if the work on these partitions took long."""
+    if len(partitions) > PARTITIONS_WITHOUT_PAUSE:
+        await asyncio.sleep(0)
 
 
 def _too_many(partitions: int) -> KafkaError:

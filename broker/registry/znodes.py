@@ -14,10 +14,10 @@ import binascii
 import json
 import re
 import urllib.parse
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from odradek.broker.registry.interface import OPEN_ACL, Acl
 from odradek.broker.registry.java_order import properties_order, scala_immutable_order, scala_mutable_order
@@ -343,6 +343,21 @@ class ReplicaAssignment(NamedTuple):
     removing: tuple[int, ...] = ()
 
 
+T = TypeVar("T")
+InParts: TypeAlias = Generator[None, None, T]
+"""Work that is divided into parts; its result is the value of the generator."""
+_ENTRIES_IN_A_PART: Final = 1000
+
+
+def _run_to_end(work: InParts[T]) -> T:
+    while True:
+        try:
+            next(work)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+
+
 class TopicAssignment(NamedTuple):
     """/brokers/topics/T, version 3. `topic_id` is the uuid in 16 bytes, None for a topic of an older broker."""
 
@@ -350,18 +365,36 @@ class TopicAssignment(NamedTuple):
     partitions: Mapping[int, ReplicaAssignment]
 
     def encode(self) -> bytes:
-        partitions = {str(number): list(replicas.replicas) for number, replicas in self.partitions.items()}
-        adding = {str(number): list(replicas.adding) for number, replicas in self.partitions.items() if replicas.adding}
-        removing = {
-            str(number): list(replicas.removing) for number, replicas in self.partitions.items() if replicas.removing
-        }
+        return _run_to_end(self.encode_in_parts())
+
+    def encode_in_parts(self) -> InParts[bytes]:
+        """`encode`, in parts of a few milliseconds for a topic of thousands of partitions."""
+        partitions: dict[str, list[int]] = {}
+        adding: dict[str, list[int]] = {}
+        removing: dict[str, list[int]] = {}
+        for count, (index, replicas) in enumerate(self.partitions.items(), 1):
+            number = str(index)
+            partitions[number] = list(replicas.replicas)
+            if replicas.adding:
+                adding[number] = list(replicas.adding)
+            if replicas.removing:
+                removing[number] = list(replicas.removing)
+            if not count % _ENTRIES_IN_A_PART:
+                yield
         topic_id = {} if self.topic_id is None else {"topic_id": encode_uuid(self.topic_id)}
+        is_long = len(partitions) > _ENTRIES_IN_A_PART
+        tables = []
+        for table in (partitions, adding, removing):
+            tables.append(_ordered(table, scala_mutable_order))
+            if is_long:
+                yield
+        in_order, adding, removing = tables
         return _json(
             {
-                "partitions": _ordered(partitions, scala_mutable_order),
+                "partitions": in_order,
                 **topic_id,
-                "adding_replicas": _ordered(adding, scala_mutable_order),
-                "removing_replicas": _ordered(removing, scala_mutable_order),
+                "adding_replicas": adding,
+                "removing_replicas": removing,
                 "version": 3,
             }
         )
@@ -369,14 +402,20 @@ class TopicAssignment(NamedTuple):
     @classmethod
     def decode(cls, data: bytes | None) -> TopicAssignment:
         """Decode versions 1 to 3."""
+        return _run_to_end(cls.decode_in_parts(data))
+
+    @classmethod
+    def decode_in_parts(cls, data: bytes | None) -> InParts[TopicAssignment]:
+        """`decode`, in parts of a few milliseconds for a topic of thousands of partitions."""
         with _reading("topic", data) as node:
             adding, removing = node.get("adding_replicas") or {}, node.get("removing_replicas") or {}
-            partitions = {
-                int(number): ReplicaAssignment(
+            partitions: dict[int, ReplicaAssignment] = {}
+            for count, (number, replicas) in enumerate(node["partitions"].items(), 1):
+                partitions[int(number)] = ReplicaAssignment(
                     _ints(replicas), _ints(adding.get(number, ())), _ints(removing.get(number, ()))
                 )
-                for number, replicas in node["partitions"].items()
-            }
+                if not count % _ENTRIES_IN_A_PART:
+                    yield
             topic_id = node.get("topic_id")
             return cls(None if topic_id is None else decode_uuid(topic_id), dict(sorted(partitions.items())))
 

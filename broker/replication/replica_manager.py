@@ -48,6 +48,8 @@ DESCRIPTOR_RETRY_S: Final = 0.5
 AT_ONCE: Final = 16
 """Partitions of one control request after which the loop serves others between two of them: each may create or delete a
 log, which takes milliseconds."""
+METADATA_AT_ONCE: Final = 1000
+"""Partitions of one UpdateMetadata request after which the loop serves others; the request has its effect at its end."""
 ControlRequest = m.LeaderAndIsrRequest.LeaderAndIsrPartitionState
 
 
@@ -345,17 +347,21 @@ class ReplicaManager:
             return m.UpdateMetadataResponse(error_code=refusal)
         metadata_cache = self._dependencies.metadata_cache
         metadata_cache.brokers = {each.id: _broker(each) for each in control_request.live_brokers}
-        changed = []
+        changed, taken = [], 0
         for name, topic_id, states in _metadata(control_request):
             known = metadata_cache.topics.get(name)
             gone = {each.partition_index for each in states if each.leader == LEADER_DURING_DELETE}
-            old = {each.index: each for each in known.partitions} if known is not None else {}
-            if known is not None and gone >= old.keys():
+            merged = {each.index: each for each in known.partitions} if known is not None else {}
+            if known is not None and gone >= merged.keys():
                 metadata_cache.remove_topic(name)
                 self._dependencies.configs.forget(name)
                 self._dependencies.events.deleted(known)
                 continue
-            merged = {**old, **{each.partition_index: _partition(each) for each in states}}
+            for state in states:
+                merged[state.partition_index] = _partition(state)
+                taken += 1
+                if not taken % METADATA_AT_ONCE:
+                    await asyncio.sleep(0)
             in_order = tuple(merged[index] for index in sorted(merged) if index not in gone)
             if in_order:
                 changed.append(TopicMetadata(name, topic_id, is_internal(name), in_order))

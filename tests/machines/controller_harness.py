@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from odradek.broker.controller.state.controller import ControllerMachine, ControllerSettings
-from odradek.broker.controller.state.steps import Children, Read, Send, Step, Steps, Watch, Write
+from odradek.broker.controller.state.steps import Children, Pause, Read, Send, Step, Steps, Watch, Write
 from odradek.broker.registry import znodes
 from odradek.broker.registry.interface import Check, Create, Delete, NoNodeError, RegistryError, Set
 from odradek.broker.registry.tree import Tree
@@ -130,7 +130,7 @@ class Harness:
         except StopIteration:
             return False
         event.close()
-        self.machine.drain()
+        list(self.machine.drain())
         return True
 
     def _all(self, event: Steps[Any]) -> Any:
@@ -164,6 +164,8 @@ class Harness:
                 return []
         if isinstance(step, Watch):
             return self.tree.exists(step.path)
+        if isinstance(step, Pause):
+            return None
         assert isinstance(step, Read)
         return [self._read(path) for path in step.paths]
 
@@ -175,7 +177,7 @@ class Harness:
 
     def _deliver(self) -> None:
         """Brokers apply the control requests, and answer them."""
-        while control_requests := self.machine.drain():
+        while control_requests := [each for each in self.machine.drain() if isinstance(each, Send)]:
             self.sent.extend(control_requests)
             for broker_id, message in control_requests:
                 assert broker_id in self.machine.context.brokers, "a control request for a broker that is not alive"

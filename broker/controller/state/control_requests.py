@@ -8,11 +8,11 @@ leader that is not yet among the live brokers of its metadata cache.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from typing import Any, Final, TypeAlias, TypeVar
 
 from odradek.broker.controller.state.context import LEADER_DURING_DELETE, Context
-from odradek.broker.controller.state.steps import Send
+from odradek.broker.controller.state.steps import PAUSE, Pause, Send, is_pause_due
 from odradek.broker.registry.znodes import Endpoint
 from odradek.protocol import messages as m
 from odradek.protocol.topic_partition import TopicPartition
@@ -23,7 +23,10 @@ FULL: Final = 2
 EPOCH_DURING_DELETE: Final = -2
 NO_TOPIC_ID: Final = bytes(16)
 PROTOCOLS: Final = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
-TopicStates = dict[str, list[int]]
+PartitionMetadata = m.UpdateMetadataRequest.UpdateMetadataPartitionState
+T = TypeVar("T")
+Making: TypeAlias = Generator[Pause, None, T]
+"""Makes a request, with pauses."""
 
 
 class ControlRequestBatch:
@@ -69,40 +72,40 @@ class ControlRequestBatch:
         for broker_id in brokers:
             self._metadata.setdefault(broker_id, {}).update(dict.fromkeys(known))
 
-    def clear(self) -> None:
-        """Drop everything: the event failed."""
-        for each in (self._leader_and_isrs, self._full, self._stops, self._metadata):
-            each.clear()
-
     # ---- sending
 
-    def drain(self) -> list[Send]:
-        """The control requests, in the order in which they are sent."""
-        leader_and_isrs = [
-            Send(broker_id, self._leader_and_isr(broker_id, partitions))
-            for broker_id, partitions in self._leader_and_isrs.items()
-            if partitions and broker_id in self._context.brokers
+    def drain(self) -> Iterator[Send | Pause]:
+        """The control requests, in the order in which they are sent, with pauses where there are many partitions."""
+        brokers, entries = self._live_brokers(), dict[TopicPartition, PartitionMetadata | None]()
+        leader_and_isrs = {broker_id: each for broker_id, each in self._leader_and_isrs.items() if each}
+        full, stops, metadata = self._full, self._stops, self._metadata
+        self._leader_and_isrs, self._full, self._stops, self._metadata = {}, {}, {}, {}
+        requests: list[tuple[int, Making[Any]]] = [
+            (broker_id, self._leader_and_isr(broker_id, partitions, FULL if broker_id in full else INCREMENTAL))
+            for broker_id, partitions in leader_and_isrs.items()
         ]
-        brokers = self._live_brokers()
-        metadata = [
-            Send(broker_id, self._update_metadata(broker_id, list(partitions), brokers))
-            for broker_id, partitions in self._metadata.items()
-            if broker_id in self._context.brokers
+        updates = [
+            (broker_id, self._update_metadata(broker_id, partitions, brokers, entries))
+            for broker_id, partitions in metadata.items()
         ]
-        sends = metadata + leader_and_isrs if self._full else leader_and_isrs + metadata
-        sends.extend(
-            Send(broker_id, self._stop_replica(broker_id, partitions))
-            for broker_id, partitions in self._stops.items()
-            if broker_id in self._context.brokers
+        requests = [*updates, *requests] if full else [*requests, *updates]
+        requests.extend(
+            (broker_id, self._stop_replica(broker_id, partitions)) for broker_id, partitions in stops.items()
         )
-        self.clear()
-        return sends
+        for broker_id, making in requests:
+            if broker_id in self._context.brokers:
+                message = yield from making
+                yield Send(broker_id, message)
 
-    def _leader_and_isr(self, broker_id: int, partitions: dict[TopicPartition, bool]) -> m.LeaderAndIsrRequest:
+    def _leader_and_isr(
+        self, broker_id: int, partitions: Mapping[TopicPartition, bool], type_: int
+    ) -> Making[m.LeaderAndIsrRequest]:
         context = self._context
         topics: dict[str, m.LeaderAndIsrRequest.LeaderAndIsrTopicState] = {}
         leaders: dict[int, None] = {}
-        for (topic, index), is_new in partitions.items():
+        for number, ((topic, index), is_new) in enumerate(partitions.items()):
+            if is_pause_due(number):
+                yield PAUSE
             known, replicas = context.states.get((topic, index)), context.replicas((topic, index))
             if known is None or replicas is None:
                 continue
@@ -131,7 +134,7 @@ class ControlRequestBatch:
             controller_id=self._broker_id,
             controller_epoch=context.epoch,
             broker_epoch=context.brokers[broker_id].epoch,
-            type=FULL if broker_id in self._full else INCREMENTAL,
+            type=type_,
             topic_states=list(topics.values()),
             live_leaders=[
                 m.LeaderAndIsrRequest.LeaderAndIsrLiveLeader(
@@ -171,13 +174,20 @@ class ControlRequestBatch:
     def _update_metadata(
         self,
         broker_id: int,
-        partitions: list[TopicPartition],
+        partitions: Iterable[TopicPartition],
         brokers: list[m.UpdateMetadataRequest.UpdateMetadataBroker],
-    ) -> m.UpdateMetadataRequest:
+        entries: dict[TopicPartition, PartitionMetadata | None],
+    ) -> Making[m.UpdateMetadataRequest]:
+        """`entries` are those that another broker's request has already: they are the same for all."""
         context = self._context
         topics: dict[str, m.UpdateMetadataRequest.UpdateMetadataTopicState] = {}
-        for topic, index in partitions:
-            entry = self._partition(topic, index)
+        for number, partition in enumerate(partitions):
+            if is_pause_due(number):
+                yield PAUSE
+            topic, index = partition
+            if partition not in entries:
+                entries[partition] = self._partition(topic, index)
+            entry = entries[partition]
             if entry is None:
                 continue
             group = topics.get(topic)
@@ -194,7 +204,7 @@ class ControlRequestBatch:
             live_brokers=brokers,
         )
 
-    def _partition(self, topic: str, index: int) -> m.UpdateMetadataRequest.UpdateMetadataPartitionState | None:
+    def _partition(self, topic: str, index: int) -> PartitionMetadata | None:
         context = self._context
         known, replicas = context.states.get((topic, index)), context.replicas((topic, index))
         if replicas is None or known is None:
@@ -211,13 +221,17 @@ class ControlRequestBatch:
             offline_replicas=[each for each in replicas.replicas if not context.is_online(each, (topic, index))],
         )
 
-    def _stop_replica(self, broker_id: int, partitions: dict[TopicPartition, bool]) -> m.StopReplicaRequest:
+    def _stop_replica(self, broker_id: int, partitions: Mapping[TopicPartition, bool]) -> Making[m.StopReplicaRequest]:
         context = self._context
         topics: dict[str, m.StopReplicaRequest.StopReplicaTopicState] = {}
-        for (topic, index), delete in partitions.items():
+        for number, ((topic, index), delete) in enumerate(partitions.items()):
+            if is_pause_due(number):
+                yield PAUSE
             known = context.states.get((topic, index))
             epoch = known.state.leader_epoch if known is not None else EPOCH_DURING_DELETE
-            group = topics.setdefault(topic, m.StopReplicaRequest.StopReplicaTopicState(topic_name=topic))
+            group = topics.get(topic)
+            if group is None:
+                group = topics[topic] = m.StopReplicaRequest.StopReplicaTopicState(topic_name=topic)
             group.partition_states.append(
                 m.StopReplicaRequest.StopReplicaPartitionState(
                     partition_index=index,

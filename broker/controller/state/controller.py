@@ -13,7 +13,7 @@ finishes what was begun: every event can be restarted from the content of the me
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from odradek.broker.controller.state.alter_partition import AlterPartitionHandler
@@ -23,7 +23,7 @@ from odradek.broker.controller.state.leader_elections import LeaderElections
 from odradek.broker.controller.state.notifications import Notifications
 from odradek.broker.controller.state.partition_state_machine import PartitionStateMachine
 from odradek.broker.controller.state.reassignment import Reassignments
-from odradek.broker.controller.state.steps import Children, Read, Send, Steps
+from odradek.broker.controller.state.steps import PAUSE, Children, Pause, Read, Send, Steps, is_pause_due, with_pauses
 from odradek.broker.controller.state.topic_deletion_manager import TopicDeletionManager
 from odradek.broker.registry import znodes
 from odradek.broker.registry.interface import Set
@@ -69,7 +69,7 @@ class ControllerMachine:
         self.notifications = Notifications(self.context, requests, self._partitions, self.elections, self.reassignments)
         self.alter_partition = AlterPartitionHandler(self.context, requests, self._partitions, self.reassignments)
 
-    def drain(self) -> list[Send]:
+    def drain(self) -> Iterator[Send | Pause]:
         """The control requests that were added since the last call."""
         return self._control_requests.drain()
 
@@ -88,7 +88,9 @@ class ControllerMachine:
         for broker_id in context.brokers:
             self._control_requests.add_full_leader_and_isr(broker_id)
             self._control_requests.add_update_metadata([broker_id], context.partitions())
-        for partition in context.states:
+        for number, partition in enumerate(context.states):
+            if is_pause_due(number):
+                yield PAUSE
             for broker_id in context.assigned(partition):
                 self._control_requests.add_leader_and_isr([broker_id], partition)
         yield from self._partitions.begin_missing(context.partitions())
@@ -106,11 +108,13 @@ class ControllerMachine:
         """Read the assignments of these topics; a topic without an id gets one (KIP-516)."""
         names = list(topics)
         found = yield Read(tuple(znodes.topic_path(name) for name in names), watch=True)
-        for name, node in zip(names, found, strict=True):
+        for number, (name, node) in enumerate(zip(names, found, strict=True)):
+            if is_pause_due(number):
+                yield PAUSE
             if node is None:
                 continue
             data, stat = node
-            assignment = TopicAssignment.decode(data)
+            assignment = yield from with_pauses(TopicAssignment.decode_in_parts(data))
             topic_id = assignment.topic_id
             if topic_id is None and spare_ids:
                 topic_id = spare_ids.pop()
@@ -168,13 +172,17 @@ class ControllerMachine:
         for broker_id in come:
             self._control_requests.add_full_leader_and_isr(broker_id)
             self._control_requests.add_update_metadata([broker_id], context.partitions())
-            for partition in context.on_brokers([broker_id]):
+            for number, partition in enumerate(context.on_brokers([broker_id])):
+                if is_pause_due(number):
+                    yield PAUSE
                 if partition[0] not in context.deleting:
                     self._control_requests.add_leader_and_isr([broker_id], partition)
         here = context.on_brokers(come)
         yield from self._partitions.begin_missing(here)
         yield from self.elections.replace_lost([each for each in here if context.is_leaderless(each)])
-        for partition in here:
+        for number, partition in enumerate(here):
+            if is_pause_due(number):
+                yield PAUSE
             yield from self.reassignments.go_on(partition)
         if self.topic_deletion.retry_on(come):
             yield from self.topic_deletion.go_on()
@@ -201,7 +209,7 @@ class ControllerMachine:
         (node,) = yield Read((znodes.topic_path(topic),), watch=True)
         if node is None or topic in context.deleting:
             return
-        assignment = TopicAssignment.decode(node[0])
+        assignment = yield from with_pauses(TopicAssignment.decode_in_parts(node[0]))
         new = {
             index: replicas for index, replicas in assignment.partitions.items() if (topic, index) not in context.states
         }
@@ -247,7 +255,9 @@ class ControllerMachine:
         context.leaving[broker_id] = None
         several = [each for each in context.on_brokers([broker_id]) if len(context.assigned(each)) > 1]
         yield from self._partitions.change(several, self._partitions.leave(broker_id))
-        for partition in several:
+        for number, partition in enumerate(several):
+            if is_pause_due(number):
+                yield PAUSE
             known = context.states.get(partition)
             if known is not None and known.state.leader != broker_id:
                 self._control_requests.add_stop_replica(broker_id, partition, delete=False)

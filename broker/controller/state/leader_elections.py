@@ -11,7 +11,7 @@ from typing import Final
 
 from odradek.broker.controller.state.context import NO_LEADER, Context
 from odradek.broker.controller.state.partition_state_machine import PartitionStateMachine
-from odradek.broker.controller.state.steps import Read, Steps
+from odradek.broker.controller.state.steps import PAUSE, Read, Steps, is_pause_due
 from odradek.broker.registry import znodes
 from odradek.broker.registry.znodes import ZnodeError
 from odradek.protocol.errors import ErrorCode
@@ -75,7 +75,9 @@ class LeaderElections:
         context = self._context
         results: dict[TopicPartition, ErrorCode] = {}
         wanted = []
-        for partition in context.partitions() if partitions is None else partitions:
+        for number, partition in enumerate(context.partitions() if partitions is None else partitions):
+            if is_pause_due(number):
+                yield PAUSE
             replicas = context.replicas(partition)
             if replicas is None:
                 results[partition] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -86,7 +88,9 @@ class LeaderElections:
             else:
                 wanted.append(partition)
         yield from self._partitions.change(wanted, self._partitions.prefer)
-        for partition in wanted:
+        for number, partition in enumerate(wanted):
+            if is_pause_due(number):
+                yield PAUSE
             known, preferred = context.states.get(partition), context.assigned(partition)[0]
             elected = known is not None and known.state.leader == preferred
             results[partition] = ErrorCode.NONE if elected else ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
@@ -97,7 +101,9 @@ class LeaderElections:
         context = self._context
         results: dict[TopicPartition, ErrorCode] = {}
         wanted = []
-        for partition in context.partitions() if partitions is None else partitions:
+        for number, partition in enumerate(context.partitions() if partitions is None else partitions):
+            if is_pause_due(number):
+                yield PAUSE
             if context.replicas(partition) is None:
                 results[partition] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             elif partition[0] in context.deleting:
@@ -109,7 +115,9 @@ class LeaderElections:
         yield from self._partitions.begin_missing(wanted)
         topics = frozenset(topic for topic, _ in wanted)
         yield from self._partitions.change(wanted, self._partitions.replace_lost(topics))
-        for partition in wanted:
+        for number, partition in enumerate(wanted):
+            if is_pause_due(number):
+                yield PAUSE
             led = not context.is_leaderless(partition)
             results[partition] = ErrorCode.NONE if led else ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
         return results
@@ -118,7 +126,9 @@ class LeaderElections:
         """Elect preferred leaders for brokers whose imbalance exceeds leader.imbalance.per.broker.percentage."""
         context = self._context
         wanted: dict[int, list[TopicPartition]] = {}
-        for partition in context.partitions():
+        for number, partition in enumerate(context.partitions()):
+            if is_pause_due(number):
+                yield PAUSE
             if partition[0] not in context.deleting:
                 wanted.setdefault(context.assigned(partition)[0], []).append(partition)
         for broker_id, partitions in wanted.items():

@@ -15,7 +15,7 @@ from odradek.broker.controller.state.control_requests import ControlRequestBatch
 from odradek.broker.controller.state.leader_elections import LeaderElections
 from odradek.broker.controller.state.partition_state_machine import PartitionStateMachine
 from odradek.broker.controller.state.reassignment import Reassignments
-from odradek.broker.controller.state.steps import Children, Read, Steps, Watch
+from odradek.broker.controller.state.steps import PAUSE, Children, Read, Steps, Watch, is_pause_due
 from odradek.broker.registry import znodes
 from odradek.broker.registry.interface import Delete, NoNodeError
 from odradek.broker.registry.znodes import ZnodeError
@@ -72,7 +72,9 @@ class Notifications:
                     continue
         yield from self._remove(paths)
         for broker_id in brokers:
-            for partition in self._context.on_brokers([broker_id]):
+            for number, partition in enumerate(self._context.on_brokers([broker_id])):
+                if is_pause_due(number):
+                    yield PAUSE
                 self._control_requests.add_leader_and_isr([broker_id], partition)
 
     def preferred_election_requested(self) -> Steps[None]:

@@ -13,7 +13,7 @@ from typing import Final
 from odradek.broker.controller.state import election
 from odradek.broker.controller.state.context import NO_LEADER, Context, KnownState
 from odradek.broker.controller.state.control_requests import ControlRequestBatch
-from odradek.broker.controller.state.steps import ControllerMovedError, Read, Steps, Write
+from odradek.broker.controller.state.steps import PAUSE, ControllerMovedError, Read, Steps, Write, is_pause_due
 from odradek.broker.registry import znodes
 from odradek.broker.registry.interface import (
     BadVersionError,
@@ -30,7 +30,7 @@ from odradek.broker.registry.interface import (
 from odradek.broker.registry.znodes import PartitionState, ReplicaAssignment
 from odradek.protocol.topic_partition import TopicPartition
 
-PARTITIONS_AT_A_TIME: Final = 200
+PARTITIONS_AT_A_TIME: Final = 100
 """The most partitions of one transaction, whose size ZooKeeper limits (jute.maxbuffer, 1 MiB)."""
 Decide = Callable[[TopicPartition, PartitionState, ReplicaAssignment], PartitionState | None]
 """Returns the new state of a partition, or None where the state stays."""
@@ -93,7 +93,9 @@ class PartitionStateMachine:
         """Read the states of these partitions from the metadata store."""
         wanted = list(partitions)
         found = yield Read(tuple(znodes.partition_state_path(*each) for each in wanted))
-        for partition, node in zip(wanted, found, strict=True):
+        for number, (partition, node) in enumerate(zip(wanted, found, strict=True)):
+            if is_pause_due(number):
+                yield PAUSE
             if node is None:
                 self._context.states.pop(partition, None)
             else:
@@ -105,7 +107,9 @@ class PartitionStateMachine:
     def begin_missing(self, partitions: Iterable[TopicPartition]) -> Steps[None]:
         """Create the first state of partitions that have none, except of topics that are being deleted."""
         topics: dict[str, list[int]] = {}
-        for topic, index in partitions:
+        for number, (topic, index) in enumerate(partitions):
+            if is_pause_due(number):
+                yield PAUSE
             if (topic, index) not in self._context.states and topic not in self._context.deleting:
                 topics.setdefault(topic, []).append(index)
         for topic, indexes in topics.items():
@@ -115,7 +119,9 @@ class PartitionStateMachine:
         """Elect the first leaders of new partitions; a partition without a live replica stays without a state."""
         context = self._context
         ready: list[tuple[TopicPartition, PartitionState]] = []
-        for index in indexes:
+        for number, index in enumerate(indexes):
+            if is_pause_due(number):
+                yield PAUSE
             partition = (topic, index)
             replicas = context.assignments[topic][index].replicas
             live = context.can_lead(partition)
@@ -161,6 +167,8 @@ class PartitionStateMachine:
         failed: dict[TopicPartition, RegistryError] = {}
         for start in range(0, len(wanted), PARTITIONS_AT_A_TIME):
             chunk = wanted[start : start + PARTITIONS_AT_A_TIME]
+            if start:
+                yield PAUSE
             try:
                 yield from self._change(chunk, decide)
             except (BadVersionError, NoNodeError):

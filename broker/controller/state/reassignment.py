@@ -13,7 +13,7 @@ from odradek.broker.controller.state import election
 from odradek.broker.controller.state.context import Context
 from odradek.broker.controller.state.control_requests import ControlRequestBatch
 from odradek.broker.controller.state.partition_state_machine import Decide, PartitionStateMachine
-from odradek.broker.controller.state.steps import Steps
+from odradek.broker.controller.state.steps import PAUSE, Steps, is_pause_due, with_pauses
 from odradek.broker.registry import znodes
 from odradek.broker.registry.interface import Set
 from odradek.broker.registry.znodes import PartitionState, ReplicaAssignment, TopicAssignment
@@ -87,7 +87,9 @@ class Reassignments:
     ) -> Steps[dict[TopicPartition, KafkaError | None]]:
         """Reassign partitions; None cancels a reassignment (KIP-455). Each succeeds or fails by itself."""
         results: dict[TopicPartition, KafkaError | None] = {}
-        for partition, replicas in wanted.items():
+        for number, (partition, replicas) in enumerate(wanted.items()):
+            if is_pause_due(number):
+                yield PAUSE
             try:
                 yield from self._begin(partition, replicas)
             except KafkaError as error:
@@ -202,7 +204,7 @@ class Reassignments:
         topic, index = partition
         context = self._context
         assignment = {**context.assignments[topic], index: new}
-        data = TopicAssignment(context.topic_ids.get(topic), assignment).encode()
+        data = yield from with_pauses(TopicAssignment(context.topic_ids.get(topic), assignment).encode_in_parts())
         yield from self._partitions.write([Set(znodes.topic_path(topic), data)])
         context.assignments[topic] = assignment
         self._control_requests.add_update_metadata_for_all([partition])

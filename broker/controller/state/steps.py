@@ -4,12 +4,15 @@ An event is a generator: it yields steps, plain data, and is sent their results.
 before the next, so an event reads sequentially although it waits for the metadata store many times. Only `Write`
 writes, and every write is one transaction that begins with a check of the controller's epoch: a controller whose
 successor is elected changes nothing any more, however long it was paused (KAFKA-6082).
+
+An event for thousands of partitions yields `Pause` now and then, so that the controller's broker serves its clients
+meanwhile.
 """
 
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from odradek.broker.registry.interface import Operation
 
@@ -41,9 +44,35 @@ class Write(NamedTuple):
     operations: tuple[Operation, ...]
 
 
-Step: TypeAlias = Read | Children | Watch | Write
+class Pause(NamedTuple):
+    """The event has worked on many partitions: the event loop serves others before the event continues. No other event
+    of the controller runs in between. The result is None.
+    """
+
+
+Step: TypeAlias = Read | Children | Watch | Write | Pause
 T = TypeVar("T")
 Steps: TypeAlias = Generator[Step, Any, T]
+
+PAUSE: Final = Pause()
+PARTITIONS_BETWEEN_PAUSES: Final = 250
+"""After so many partitions an event pauses: a few milliseconds of work."""
+
+
+def is_pause_due(number: int) -> bool:
+    """Whether to pause before the item with this number, counted from 0."""
+    return number > 0 and number % PARTITIONS_BETWEEN_PAUSES == 0
+
+
+def with_pauses(work: Generator[None, None, T]) -> Steps[T]:
+    """Run work that is divided into parts, with a pause after each part; returns its result."""
+    while True:
+        try:
+            next(work)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        yield PAUSE
 
 
 class Send(NamedTuple):

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from odradek.broker.controller.state.context import Context
 from odradek.broker.controller.state.control_requests import ControlRequestBatch
 from odradek.broker.controller.state.partition_state_machine import PARTITIONS_AT_A_TIME, PartitionStateMachine
-from odradek.broker.controller.state.steps import Children, Read, Steps
+from odradek.broker.controller.state.steps import PAUSE, Children, Read, Steps, is_pause_due
 from odradek.broker.registry import znodes
 from odradek.broker.registry.interface import Delete, NoNodeError, NotEmptyError
 from odradek.protocol import messages as m
@@ -60,7 +60,9 @@ class TopicDeletionManager:
     def go_on(self) -> Steps[None]:
         """Send StopReplica for remaining replicas on live brokers, and finish topics without remaining replicas."""
         for topic in list(self._left):
-            for partition, broker_id in self._left[topic]:
+            for number, (partition, broker_id) in enumerate(self._left[topic]):
+                if is_pause_due(number):
+                    yield PAUSE
                 if self._context.is_online(broker_id, partition):
                     self._control_requests.add_stop_replica(broker_id, partition, delete=True)
             if not self._left[topic]:
@@ -71,7 +73,9 @@ class TopicDeletionManager:
         if response.error_code:
             return
         touched: dict[str, None] = {}
-        for result in response.partition_errors:
+        for number, result in enumerate(response.partition_errors):
+            if is_pause_due(number):
+                yield PAUSE
             left = self._left.get(result.topic_name)
             key = ((result.topic_name, result.partition_index), broker_id)
             if left is not None and not result.error_code and key in left:

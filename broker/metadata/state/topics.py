@@ -63,6 +63,8 @@ def why_missing(name: str, *, is_initialized: bool) -> ErrorCode:
 def collision(name: str, existing: Iterable[str]) -> str | None:
     """A topic whose name differs only by '.' against '_', which is the same name in metrics."""
     flat = name.replace(".", "_")
+    if "_" not in flat:
+        return None
     return next((other for other in existing if other != name and other.replace(".", "_") == flat), None)
 
 
