@@ -11,7 +11,7 @@ replica that is not new, because its records may be in that directory.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import fields
 from functools import partial
 from typing import Final, Protocol
@@ -36,6 +36,10 @@ from odradek.storage.log import Log
 log = logging.getLogger(__name__)
 
 NO_TOPIC_ID: Final = bytes(16)
+REPLICAS_AT_ONCE: Final = 1000
+"""Replicas of a scheduled task after which the event loop serves others: some milliseconds."""
+Parts = Generator[None, None, None]
+"""The parts of a scheduled task, each of which leaves the replicas consistent."""
 OF_THE_BROKER: Final = {"max_producer_ids": "odradek.max.producer.ids.per.partition"}
 LOG_PROPERTIES = {
     field.name: field.name.replace("_", ".")
@@ -225,13 +229,15 @@ class ReplicaHost:
 
     # ---- scheduled tasks
 
-    def delete_old_segments(self, is_cleaning: Callable[[str], bool]) -> None:
+    def delete_old_segments(self, is_cleaning: Callable[[str], bool]) -> Parts:
         """Apply retention to every log except those that the cleaner is compacting, and remove the files of logs and
         segments that were deleted before.
         """
         now_ms = self._clock.now_ms()
-        for replica in self._replicas:
-            if replica.log.failure is None and not is_cleaning(replica.log.directory):
+        for replica in self._in_parts():
+            if replica is None:
+                yield
+            elif replica.log.failure is None and not is_cleaning(replica.log.directory):
                 quietly(replica.delete_old_segments, now_ms)
         self.purge()
 
@@ -257,21 +263,40 @@ class ReplicaHost:
     def _online(self) -> list[Directory]:
         return [each for each in self._directories if each.failure is None]
 
-    def flush_due_logs(self) -> None:
+    def _in_parts(self) -> Iterator[Replica | None]:
+        """The replicas, and None between two parts of a scheduled task. Replicas that are removed meanwhile are not
+        returned.
+        """
+        for number, replica in enumerate(list(self._replicas)):
+            if number and not number % REPLICAS_AT_ONCE:
+                yield None
+            if self._replicas.get(replica.topic, replica.partition) is replica:
+                yield replica
+
+    def flush_due_logs(self) -> Parts:
         """Flush the logs whose `flush.ms` is over."""
         now_ms = self._clock.now_ms()
-        for replica in self._replicas:
+        for replica in self._in_parts():
+            if replica is None:
+                yield
+                continue
             replica.flush_if_due(now_ms)
 
-    def expire_producers(self) -> None:
+    def expire_producers(self) -> Parts:
         """Remove the state of producers that have not written for `producer.id.expiration.ms`."""
         now_ms, age_ms = self._clock.now_ms(), int(self._config["producer.id.expiration.ms"])
-        for replica in self._replicas:
+        for replica in self._in_parts():
+            if replica is None:
+                yield
+                continue
             replica.log.producers.expire(now_ms, age_ms)
 
-    def shrink_isrs(self) -> None:
+    def shrink_isrs(self) -> Parts:
         """Request ISRs without the followers that have fallen behind."""
-        for replica in self._replicas:
+        for replica in self._in_parts():
+            if replica is None:
+                yield
+                continue
             replica.shrink_isr()
 
     def write_recovery_points(self) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from odradek.broker.runtime.timers import Clock, Timer, Timers
@@ -39,6 +39,10 @@ class ThreadWorker:
         await self._loop.run_in_executor(None, self._pool.shutdown)
 
 
+Job = Callable[[], Generator[None, None, None] | None]
+"""A job; a generator runs up to its end, and the event loop serves others at each `yield`."""
+
+
 class Periodic:
     """Calls jobs periodically until `close`; logs the failure of a job and calls it again after its interval."""
 
@@ -48,22 +52,42 @@ class Periodic:
         self._pending: dict[str, Timer] = {}
         self._closed = False
 
-    def every(
-        self, name: str, interval_ms: Callable[[], int], job: Callable[[], None], first_ms: int | None = None
-    ) -> None:
+    def every(self, name: str, interval_ms: Callable[[], int], job: Job, first_ms: int | None = None) -> None:
         """Call `job` every `interval_ms()` milliseconds, the first time after one interval, or `first_ms` if sooner."""
         wait_ms = interval_ms() if first_ms is None else min(first_ms, interval_ms())
         self._pending[name] = self._timers.at(
             self._clock.monotonic_ms() + max(1, wait_ms), lambda: self._run(name, interval_ms, job)
         )
 
-    def _run(self, name: str, interval_ms: Callable[[], int], job: Callable[[], None]) -> None:
+    def _run(self, name: str, interval_ms: Callable[[], int], job: Job) -> None:
         if self._closed:
             return
         try:
-            job()
+            parts = job()
         except Exception:
             log.exception("scheduled job failed job=%s retry_ms=%d", name, interval_ms())
+            parts = None
+        if parts is None:
+            self.every(name, interval_ms, job)
+        else:
+            self._run_part(parts, name, interval_ms, job)
+
+    def _run_part(
+        self, parts: Generator[None, None, None], name: str, interval_ms: Callable[[], int], job: Job
+    ) -> None:
+        """Run one part of a job; the next one runs in a later iteration of the event loop."""
+        if self._closed:
+            parts.close()
+            return
+        try:
+            next(parts)
+        except StopIteration:
+            pass
+        except Exception:
+            log.exception("scheduled job failed job=%s retry_ms=%d", name, interval_ms())
+        else:
+            asyncio.get_running_loop().call_soon(self._run_part, parts, name, interval_ms, job)
+            return
         self.every(name, interval_ms, job)
 
     def close(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -458,6 +458,23 @@ def test_log_maintenance_first_runs_after_the_initial_delay_or_sooner() -> None:
     for interval_ms, first_ms in ((300_000, 30_000), (100, 30_000), (300_000, None)):
         periodic.every("job", lambda interval_ms=interval_ms: interval_ms, lambda: None, first_ms)
     assert alarms.due_ms == [31_000, 1_100, 301_000]
+
+
+async def test_the_loop_serves_others_between_the_parts_of_a_scheduled_task() -> None:
+    steps: list[str] = []
+
+    def job() -> Iterator[None]:
+        for number in range(3):
+            steps.append(f"part {number}")
+            asyncio.get_running_loop().call_soon(steps.append, "another")
+            yield
+        steps.append("end")
+        periodic.close()
+
+    periodic = Periodic(SystemClock(), LoopTimers(SystemClock(), asyncio.get_running_loop()))
+    periodic.every("job", lambda: 1, job)  # type: ignore[arg-type]
+    await eventually_async(lambda: steps[-1:], lambda last: last == ["end"])
+    assert steps == ["part 0", "another", "part 1", "another", "part 2", "another", "end"]
 
 
 # ---- policies and loggers
