@@ -50,6 +50,8 @@ class Struct:
     """The same with loops that can be interrupted, for large responses."""
 
     ENCODERS: ClassVar[Codecs[Encoder]]
+    SLICED_ENCODERS: ClassVar[Codecs[SlicedEncoder]]
+    """Encoders whose loops can be interrupted, for large responses."""
 
     def encode(self, version: int) -> bytes:
         """The bytes of the message, or of the structure as part of its message. `version` is the message's.
@@ -63,6 +65,13 @@ class Struct:
         codes: list[int] = []
         type(self).errors_reporter()(self, codes.append)
         return EncodedElement(self.encode(version), tuple(codes))
+
+    def encoded_sliced(self, version: int, each: Each) -> EncodedElement:
+        """The same with loops that can be interrupted."""
+        codes: list[int] = []
+        type(self).sliced_errors_reporter()(self, codes.append, each)
+        parts = self.SLICED_ENCODERS[version](self, bytearray(), each)
+        return EncodedElement(b"".join(parts), tuple(codes))  # type: ignore[arg-type]
 
     def __eq__(self, other: object) -> bool:
         if type(other) is not type(self):
@@ -109,8 +118,6 @@ class BaseMessage(Struct):
     DECODERS: ClassVar[Codecs[Decoder]]
     METERED_DECODERS: ClassVar[Codecs[MeteredDecoder]]
     """The decoders of requests that may be large."""
-    SLICED_ENCODERS: ClassVar[Codecs[SlicedEncoder]]
-    """The encoders of the responses to them."""
 
     @classmethod
     def decode(cls, buffer: Bytes, version: int, offset: int = 0) -> Self:
@@ -145,9 +152,6 @@ def build(definition: Definition, module: str) -> type[BaseMessage]:
         "METERED_DECODERS": Codecs(
             definition, lambda version: metered_decoder(definition, version, classes), _unreadable
         ),
-        "SLICED_ENCODERS": Codecs(
-            definition, lambda version: sliced_encoder(definition, version, classes), _unwritable
-        ),
         **_written(definition, definition.root, classes),
         "__module__": module,
     }
@@ -164,7 +168,8 @@ def build(definition: Definition, module: str) -> type[BaseMessage]:
 def _written(definition: Definition, struct: StructSpec, classes: Mapping[str, type]) -> dict[str, Any]:
     """The class attributes that a message and each structure inside it share."""
     encoders = Codecs(definition, lambda version: encoder(definition, struct, version, classes), _unwritable)
-    attributes: dict[str, Any] = {"ENCODERS": encoders}
+    sliced = Codecs(definition, lambda version: sliced_encoder(definition, struct, version, classes), _unwritable)
+    attributes: dict[str, Any] = {"ENCODERS": encoders, "SLICED_ENCODERS": sliced}
     if definition.kind == "response":
         attributes["errors_reporter"] = staticmethod(cache(lambda: _errors_reporter(definition, struct)))
         attributes["sliced_errors_reporter"] = staticmethod(

@@ -41,9 +41,11 @@ def encoder(message: MessageSpec, struct_: StructSpec, version: int, classes: Ma
     return _EncoderWriter(Shape(message, version), classes).compile(struct_)
 
 
-def sliced_encoder(message: MessageSpec, version: int, classes: Mapping[str, type]) -> SlicedEncoder:
-    """Compile the encoder of `message` whose loops can be interrupted, for large responses."""
-    return _EncoderWriter(Shape(message, version), classes, sliced=True).compile(message.root)
+def sliced_encoder(
+    message: MessageSpec, struct_: StructSpec, version: int, classes: Mapping[str, type]
+) -> SlicedEncoder:
+    """Compile the encoder of `struct_` whose loops can be interrupted, for large responses."""
+    return _EncoderWriter(Shape(message, version), classes, sliced=True).compile(struct_)
 
 
 def miswritten(error: Exception, spots: Mapping[int, tuple[Spot, ...]]) -> ValueError:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from odradek.broker.replication.log_dirs import DirectoryDescription, LogDirs
+from odradek.broker.runtime.turns import each as items_of
 from odradek.broker.security.auth_helper import AuthHelper
 from odradek.broker.security.state.acls import AclOperation
 from odradek.protocol import messages as m
@@ -43,7 +44,7 @@ class DescribeLogDirs:
 
 def _result(directory: DirectoryDescription) -> m.DescribeLogDirsResponse.DescribeLogDirsResult:
     topics: dict[str, m.DescribeLogDirsResponse.DescribeLogDirsTopic] = {}
-    for log in directory.logs:
+    for log in items_of(directory.logs):
         topics.setdefault(log.topic, Topic(name=log.topic)).partitions.append(
             Partition(
                 partition_index=log.partition, partition_size=log.size, offset_lag=log.lag, is_future_key=log.is_future

@@ -11,6 +11,7 @@ from odradek.broker.metadata.cache import MetadataCache
 from odradek.broker.metadata.state.topics import name_problem
 from odradek.broker.replication.partition import Replicas
 from odradek.broker.replication.state.partition import Role
+from odradek.broker.runtime.turns import each as items_of
 from odradek.broker.security.auth_helper import AuthHelper
 from odradek.broker.security.state.acls import AclOperation, ResourceType
 from odradek.protocol import messages as m
@@ -68,6 +69,6 @@ class DescribeProducers:
                     coordinator_epoch=producer.coordinator_epoch,
                     current_txn_start_offset=producer.transaction_start,
                 )
-                for producer in replica.log.producers.active()
+                for producer in items_of(list(replica.log.producers.active()))
             ]
         return answer

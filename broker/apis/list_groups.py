@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from odradek.broker.group.group_metadata_manager import GroupMetadataManager
+from odradek.broker.runtime.turns import each as items_of
 from odradek.broker.security.auth_helper import AuthHelper
 from odradek.broker.security.state.acls import AclOperation, ResourceType
 from odradek.protocol import messages as m
@@ -37,7 +38,7 @@ class ListGroups:
                 m.ListGroupsResponse.ListedGroup(
                     group_id=group_id, protocol_type=protocol_type, group_state=state, group_type=group_type
                 )
-                for group_id, protocol_type, state, group_type in found
+                for group_id, protocol_type, state, group_type in items_of(found)
                 if (not types or group_type in types) and (all_of_them or self._may_describe(call, group_id))
             ],
         )

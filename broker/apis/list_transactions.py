@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 import re2
 
 from odradek.broker.runtime.timers import Clock
+from odradek.broker.runtime.turns import each as items_of
 from odradek.broker.security.auth_helper import AuthHelper
 from odradek.broker.security.state.acls import AclOperation, ResourceType
 from odradek.broker.transaction.coordinator import TransactionCoordinator
@@ -55,7 +56,7 @@ class ListTransactions:
                     producer_id=each.metadata.producer_id,
                     transaction_state=each.metadata.status.label,
                 )
-                for each in found
+                for each in items_of(found)
                 if self._passes(request, each.metadata)
                 and (pattern is None or pattern.fullmatch(each.transactional_id))
                 and self._auth.authorize(

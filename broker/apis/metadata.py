@@ -23,7 +23,7 @@ from odradek.broker.metadata.cache import NO_LEADER, MetadataCache, TopicMetadat
 from odradek.broker.metadata.state.topics import can_be_made, is_internal, why_missing
 from odradek.broker.metadata.topic_responses import TopicAnswers
 from odradek.broker.runtime.turns import each as items_of
-from odradek.broker.runtime.turns import later
+from odradek.broker.runtime.turns import in_turn, later
 from odradek.broker.security.auth_helper import AuthHelper
 from odradek.broker.security.state.acls import CLUSTER_NAME, AclOperation, ResourceType
 from odradek.protocol import messages as m
@@ -40,6 +40,11 @@ MADE_OR_UNKNOWN = frozenset({ErrorCode.NONE, ErrorCode.REQUEST_TIMED_OUT, ErrorC
 """Outcomes of a creation after which a topic may exist, although this broker's metadata do not contain it."""
 
 
+PARTITIONS_AT_ONCE = 1000
+"""Partitions that are encoded without an interruption: some milliseconds."""
+_Topics = list[TopicMetadata | m.MetadataResponse.MetadataResponseTopic]
+
+
 class Metadata:
     """Handles Metadata."""
 
@@ -54,14 +59,18 @@ class Metadata:
         new_topic: Callable[[str], AutoCreatedTopic],
         answers: TopicAnswers,
         auth: AuthHelper,
+        reply_in_turns: Callable[[Call, Callable[[], m.MetadataResponse]], None],
     ) -> None:
-        """`new_topic` returns the creation parameters for a topic name; `answers` caches encoded topics."""
+        """`new_topic` returns the creation parameters for a topic name; `answers` caches encoded topics;
+        `reply_in_turns` makes a response in turns with the loop, and sends it.
+        """
         self._metadata_cache = metadata_cache
         self._creator = creator
         self._auto_create = auto_create
         self._new_topic = new_topic
         self._answers = answers
         self._auth = auth
+        self._reply_in_turns = reply_in_turns
 
     def handle(self, call: Call, request: m.MetadataRequest) -> m.MetadataResponse | None:
         topics = request.topics
@@ -79,7 +88,7 @@ class Metadata:
         if wanted:
             self._creator.create(
                 [self._new_topic(name) for name in items_of(dict.fromkeys(wanted))],
-                later(lambda outcomes: call.reply(self._answer(call, request, {**refused, **outcomes}))),
+                later(lambda outcomes: self._reply(call, self._answer(call, request, {**refused, **outcomes}))),
             )
             return None
         return self._answer(call, request, refused)
@@ -126,7 +135,9 @@ class Metadata:
         creatable = self._auth.filter_by_authorized(call, AclOperation.CREATE, ResourceType.TOPIC, names)
         return {name: ErrorCode.TOPIC_AUTHORIZATION_FAILED for name in names if name not in creatable}
 
-    def _answer(self, call: Call, request: m.MetadataRequest, outcomes: Mapping[str, ErrorCode]) -> m.MetadataResponse:
+    def _answer(
+        self, call: Call, request: m.MetadataRequest, outcomes: Mapping[str, ErrorCode]
+    ) -> m.MetadataResponse | None:
         """The response to a request by name or id; `outcomes` are those of the topics that had to be created."""
         answers: list[TopicMetadata | m.MetadataResponse.MetadataResponseTopic] = []
         named = set()
@@ -158,13 +169,29 @@ class Metadata:
             answers.append(unknown)
         return self._response(call, request, answers)
 
-    def _response(
-        self,
-        call: Call,
-        request: m.MetadataRequest,
-        topics: list[TopicMetadata | m.MetadataResponse.MetadataResponseTopic],
-    ) -> m.MetadataResponse:
-        """The response with known topics, and with the entries for unknown ones."""
+    @staticmethod
+    def _reply(call: Call, response: m.MetadataResponse | None) -> None:
+        if response is not None:
+            call.reply(response)
+
+    def _response(self, call: Call, request: m.MetadataRequest, topics: _Topics) -> m.MetadataResponse | None:
+        """The response with known topics, and with the entries for unknown ones.
+
+        Where there are thousands of partitions to encode, it is made and sent in turns with the loop: None.
+        """
+        if not in_turn():
+            reachable = frozenset(broker.broker_id for broker, _ in self._metadata_cache.live_brokers(call.listener))
+            known = (topic for topic in topics if isinstance(topic, TopicMetadata))
+            form = _form(call, AUTHORIZED_OPERATIONS_UNKNOWN)
+            if (
+                request.include_topic_authorized_operations
+                and sum(len(topic.partitions) for topic in known) > PARTITIONS_AT_ONCE
+            ) or self._answers.partitions_to_encode(known, form, reachable) > PARTITIONS_AT_ONCE:
+                self._reply_in_turns(call, lambda: self._make_response(call, request, topics))
+                return None
+        return self._make_response(call, request, topics)
+
+    def _make_response(self, call: Call, request: m.MetadataRequest, topics: _Topics) -> m.MetadataResponse:
         metadata_cache, version = self._metadata_cache, call.version
         live = metadata_cache.live_brokers(call.listener)
         reachable = frozenset(broker.broker_id for broker, _ in live)
@@ -195,16 +222,17 @@ class Metadata:
         """The encoded topics; the client may perform the same operations on all of them."""
 
         def encoded(topic: TopicMetadata) -> EncodedElement:
-            return _describe(topic, reachable, operations).encoded(call.version)
+            described = _describe(topic, reachable, operations)
+            return described.encoded_sliced(call.version, items_of) if in_turn() else described.encoded(call.version)
 
-        return self._answers.of(topics, (call.version, operations, call.listener), reachable, encoded)
+        return self._answers.of(topics, _form(call, operations), reachable, encoded)
 
     def _with_operations(
         self, call: Call, topics: list[TopicMetadata], reachable: frozenset[int]
     ) -> list[EncodedElement]:
         """The encoded topics, each with the operations that the client may perform on it."""
         groups: dict[int, list[TopicMetadata]] = {}
-        for topic in topics:
+        for topic in items_of(topics):
             groups.setdefault(self._operations(call, ResourceType.TOPIC, topic.name), []).append(topic)
         found: dict[str, EncodedElement] = {}
         for operations, group in groups.items():
@@ -224,12 +252,17 @@ class Metadata:
         return self._operations(call, ResourceType.CLUSTER, CLUSTER_NAME)
 
 
+def _form(call: Call, operations: int) -> tuple[int, int, str]:
+    """What the bytes of a topic depend on, beside the topic."""
+    return call.version, operations, call.listener
+
+
 def _describe(
     topic: TopicMetadata, reachable: frozenset[int], operations: int
 ) -> m.MetadataResponse.MetadataResponseTopic:
     """A topic for clients that can reach these brokers."""
     partitions = []
-    for partition in topic.partitions:
+    for partition in items_of(topic.partitions):
         answer = m.MetadataResponse.MetadataResponsePartition(
             partition_index=partition.index,
             leader_id=partition.leader,

@@ -143,7 +143,7 @@ def handlers(services: Services, dispatcher: Dispatcher) -> list[Handler]:
     return [
         *_log_handlers(services),
         *_control_request_handlers(services),
-        *_topic_handlers(services),
+        *_topic_handlers(services, dispatcher),
         *_group_handlers(services),
         *_transaction_handlers(services),
         *_controller_handlers(services),
@@ -195,7 +195,7 @@ def _control_request_handlers(services: Services) -> list[Handler]:
     ]
 
 
-def _topic_handlers(services: Services) -> list[Handler]:
+def _topic_handlers(services: Services, dispatcher: Dispatcher) -> list[Handler]:
     config, metadata_cache, controller = services.config, services.metadata_cache, services.controller
 
     def replicas() -> int:
@@ -214,6 +214,7 @@ def _topic_handlers(services: Services) -> list[Handler]:
             topics.creatable_topic,
             TopicAnswers(metadata_cache),
             auth,
+            dispatcher.large.reply_in_turns,
         ),
         FindCoordinator(Coordinators(topics, metadata_cache, services.creator, services.known), auth),
         CreateTopics(controller, services.known, services.request_tasks, auth, services.quotas),

@@ -150,7 +150,7 @@ class GroupMetadataManager:
                 group.membership.state.value,
                 "classic" if isinstance(group.membership, Membership) else "consumer",
             )
-            for group in self._groups.living()
+            for group in items_of(list(self._groups.living()))
             if not wanted or group.membership.state.value.lower() in wanted
         ]
         return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if self._groups.is_loading else ErrorCode.NONE, found

@@ -15,6 +15,7 @@ from collections.abc import Callable, Hashable, Iterable
 from typing import Final
 
 from odradek.broker.metadata.cache import MetadataCache, TopicMetadata
+from odradek.broker.runtime.turns import each as items_of
 from odradek.protocol.encoded import EncodedElement
 
 MOST_BYTES: Final = 16 * 1024 * 1024
@@ -64,13 +65,25 @@ class TopicAnswers:
             in_form = _Form(circumstances)
         self._forms[form] = in_form
         kept, found = in_form.kept, []
-        for topic in topics:
+        for topic in items_of(topics):
             known = kept.get(topic.name)
             if known is None or known[0] is not topic:
                 known = (topic, make(topic))
                 self._keep(in_form, known)
             found.append(known[1])
         return found
+
+    def partitions_to_encode(self, topics: Iterable[TopicMetadata], form: Hashable, circumstances: Hashable) -> int:
+        """How many partitions the topics have that `of` would encode."""
+        in_form = self._forms.get(form)
+        if in_form is None or in_form.circumstances != circumstances:
+            return sum(len(topic.partitions) for topic in topics)
+        kept = in_form.kept
+        return sum(
+            len(topic.partitions)
+            for topic in topics
+            if (known := kept.get(topic.name)) is None or known[0] is not topic
+        )
 
     def _keep(self, form: _Form, known: tuple[TopicMetadata, EncodedElement]) -> None:
         """Keep an element if there is room, or if other forms can make room."""

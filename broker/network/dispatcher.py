@@ -23,12 +23,14 @@ from odradek.broker.network.large_requests import SMALL_FRAME_BYTES, AtOnce, Lar
 from odradek.broker.runtime.usage import Usage, measured
 from odradek.broker.security.session import ANONYMOUS_SESSION, OWN_SESSION, Session
 from odradek.protocol import messages as m
+from odradek.protocol.decoding import MeteredDecoder
 from odradek.protocol.encoding import Each
 from odradek.protocol.errors import ErrorCode, ProtocolError
 from odradek.protocol.framing import read_request_header
 from odradek.protocol.in_flight import Exchange
 from odradek.protocol.net import Connection
 from odradek.protocol.outbox import Part
+from odradek.protocol.primitives import Bytes
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +42,10 @@ TOPICS_AT_ONCE: Final = 100
 FETCH_OF_CONSUMERS: Final = "FetchConsumer"
 FETCH_OF_FOLLOWERS: Final = "FetchFollower"
 """Kafka's metrics have separate names for these two."""
+LONG_RESPONSES: Final = frozenset({16, 35, 61, 66})
+"""ListGroups, DescribeLogDirs, DescribeProducers and ListTransactions: their responses name everything that the broker
+has, however small the request is, so they are always handled in turns with the loop.
+"""
 CONTROLLED_SHUTDOWN_0: Final = (7, 0)
 """The only API and version whose request has no client id in its header."""
 NO_CLIENT_ID: Final = 8
@@ -273,6 +279,8 @@ class Route:
             decode = self.decode
             self.decode = lambda frame, body: decode(frame, NO_CLIENT_ID)
         self.decode_metered = request.METERED_DECODERS[version]
+        if handler.KEY in LONG_RESPONSES:
+            self.decode, self.decode_metered = _not_at_once, _only_in_turns(self.decode_metered)
         self.handle = handler.handle
         self.flexible = version >= request.FIRST_FLEXIBLE
         self.now_ns = metrics.now_ns
@@ -317,6 +325,20 @@ class Route:
         metrics = self._of_followers if call.from_follower else self._metrics
         metrics.answered(self.version, total_ns, call.local_ns or total_ns)
         self._report_errors_sliced()(response, metrics.failed, each)
+
+
+def _not_at_once(frame: Bytes, body: int) -> tuple[Any, int]:
+    """In place of the decoder of a small request whose response may be large."""
+    raise LargeRequestError
+
+
+def _only_in_turns(decode: MeteredDecoder) -> MeteredDecoder:
+    def decode_in_turn(frame: Bytes, body: int, meter: Any) -> tuple[Any, int]:
+        if isinstance(meter, AtOnce):
+            raise LargeRequestError
+        return decode(frame, body, meter)
+
+    return decode_in_turn
 
 
 class Dispatcher:

@@ -157,6 +157,24 @@ class LargeRequests:
         else:
             self._turns.run(lambda: self._encode(call, response))
 
+    def reply_in_turns(self, call: Call, make: Callable[[], Any]) -> None:
+        """Make the long response of a small request, and send it, in turns with the loop."""
+
+        def respond() -> None:
+            if call.closed:
+                return
+            try:
+                response = make()
+            except Exception:
+                log.exception(
+                    "request failed api=%s version=%d client_id=%r", call.api_name, call.version, call.client_id
+                )
+                call.connection.close()
+                return
+            self._encode(call, response)
+
+        self._turns.run(respond)
+
     def _handle(self, call: Call, frame: Bytes, body: int, meter: Metered) -> None:
         connection = call.connection
         if call.route.quotas.is_active:

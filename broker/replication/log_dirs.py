@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 
 from odradek.broker.replication.partition import Replicas
 from odradek.broker.replication.state.partition import Role
+from odradek.broker.runtime.turns import each as items_of
 from odradek.protocol.topic_partition import TopicPartition
 from odradek.storage.directory import Directory
 
@@ -73,7 +74,7 @@ class LogDirs:
         logs = tuple(
             LogDescription(*name, log.size, self._lag(name, log.end_offset, is_future=is_future), is_future)
             for row, is_future in ((directory.logs, False), (directory.futures, True))
-            for name, log in sorted(row.items())
+            for name, log in items_of(sorted(row.items()))
             if wanted is None or name in wanted
         )
         try:

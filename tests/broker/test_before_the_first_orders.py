@@ -221,6 +221,7 @@ def test_a_topic_that_may_exist_is_not_reported_as_missing(outcome: ErrorCode, n
         AutoCreatedTopic,
         TopicAnswers(metadata_cache),
         AuthHelper(),
+        lambda call, make: call.reply(make()),
     )
     call = Question()
     wanted = [m.MetadataRequest.MetadataRequestTopic(name="t")]

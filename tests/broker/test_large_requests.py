@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -11,6 +12,8 @@ from odradek.broker.apis import describe_configs
 from odradek.broker.controller.topics import NewTopic, TopicMaker, TopicOutcome
 from odradek.broker.coordinator.lookup import Coordinators
 from odradek.broker.group.group_metadata_manager import GroupMetadataManager
+from odradek.broker.metadata.cache import PartitionMetadata, TopicMetadata
+from odradek.broker.metadata.topic_responses import TopicAnswers
 from odradek.broker.network import large_requests
 from odradek.broker.replication.fetch_reader import FetchReading
 from odradek.broker.runtime.turns import each, in_turn
@@ -250,3 +253,43 @@ async def test_the_automatic_creation_of_many_topics_runs_in_turns(broker: Broke
         answer = await client.ask(m.MetadataRequest(topics=wanted, allow_auto_topic_creation=True), 9)
     assert {each.error_code for each in answer.topics} == {ErrorCode.POLICY_VIOLATION}
     assert ran == [True] * 3000
+
+
+async def test_the_metadata_of_thousands_of_partitions_is_encoded_in_turns(broker: Broker, client: Client) -> None:
+    cache = broker.running.metadata_cache
+    partitions = tuple(PartitionMetadata(index, 0, 0, (0,), (0,)) for index in range(2500))
+    cache.put_topics([TopicMetadata("wide", bytes(range(16)), internal=False, partitions=partitions)])
+    ran: list[bool] = []
+    original = TopicAnswers.of
+
+    def of(answers: TopicAnswers, *arguments: Any) -> Any:
+        ran.append(in_turn())
+        return original(answers, *arguments)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(TopicAnswers, "of", of)
+        found = [await client.ask(m.MetadataRequest(topics=None), 9) for _ in range(2)]
+    assert found[0] == found[1]
+    assert [each.partition_index for each in found[0].topics[0].partitions] == list(range(2500))
+    assert ran == [True, False], "cached bytes are sent at once"
+    named = [m.MetadataRequest.MetadataRequestTopic(name=name) for name in ("wide", "missing")]
+    request = m.MetadataRequest(topics=named, allow_auto_topic_creation=False)
+    topics = (await client.ask(request, 11)).topics  # its bytes have another form
+    assert [(each.name, each.error_code, len(each.partitions)) for each in topics] == [
+        ("wide", ErrorCode.NONE, 2500),
+        ("missing", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 0),
+    ]
+
+
+async def test_requests_for_everything_that_a_broker_has_are_handled_in_turns(broker: Broker, client: Client) -> None:
+    """Their responses may be large, however small the request is."""
+    await client.create_topic(TOPIC)
+    before = large(broker).sliced
+    (found,) = (await client.ask(m.DescribeLogDirsRequest(topics=None))).results
+    assert TOPIC in [each.name for each in found.topics]
+    assert (await client.ask(m.ListGroupsRequest(states_filter=["no such state" * 200]))).groups == []
+    assert (await client.ask(m.ListTransactionsRequest())).transaction_states == []
+    wanted = m.DescribeProducersRequest.TopicRequest(name=TOPIC, partition_indexes=[0])
+    (topic,) = (await client.ask(m.DescribeProducersRequest(topics=[wanted]))).topics
+    assert topic.partitions[0].error_code == ErrorCode.NONE
+    assert large(broker).sliced == before + 4

@@ -8,7 +8,7 @@ with those that the metrics would count in it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -210,10 +210,14 @@ def harness(most_bytes: int) -> tuple[MetadataCache, TopicAnswers, Metadata]:
     metadata_cache.own = metadata_cache_of(9, list(LISTENERS), None)
     answers = TopicAnswers(metadata_cache, most_bytes)
     none = cast(TopicCreator, None)  # no topic is ever created
+
+    def at_once(call: Call, make: Callable[[], R]) -> None:
+        call.reply(make())
+
     return (
         metadata_cache,
         answers,
-        Metadata(metadata_cache, none, lambda: False, AutoCreatedTopic, answers, AuthHelper()),
+        Metadata(metadata_cache, none, lambda: False, AutoCreatedTopic, answers, AuthHelper(), at_once),
     )
 
 
