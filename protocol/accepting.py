@@ -21,7 +21,7 @@ import socket
 from collections.abc import Callable
 from typing import Any, Final
 
-AT_ONCE: Final = 64
+AT_ONCE: Final = 16
 """The default of `Acceptor.at_once`."""
 KEPT_BACK_SHARE: Final = 8
 MOST_KEPT_BACK: Final = 512
@@ -86,6 +86,7 @@ class Acceptor:
     def start(self, backlog: int) -> None:
         """Listen, and accept. Raises OSError when another process listens at the address."""
         for sock in self._sockets:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # connections inherit it, as Kafka's have it
             sock.listen(backlog)
         self._accepting = True
         self._watch()

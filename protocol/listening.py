@@ -20,6 +20,7 @@ import asyncio
 import contextlib
 import socket
 import ssl
+from collections import deque
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
@@ -28,6 +29,8 @@ from odradek.protocol.hang_up import HangUpWatch
 from odradek.protocol.memory_pool import MemoryPool
 from odradek.protocol.net import Connection, FrameHandler
 
+CONNECTIONS_IN_A_TURN: Final = 4
+"""Connections with waiting requests that have their turn in one iteration of the event loop."""
 RECEIVE_BUFFER_BYTES: Final = 256 * 1024
 UNLIMITED: Final = 2147483647
 HANDSHAKE_TIMEOUT_S: Final = 60.0
@@ -126,16 +129,22 @@ class CreationRate:
 
 
 class ReadTurn:
-    """The order in which responses leave while one connection is read.
+    """The order in which the requests of several connections are handled, and in which responses leave.
+
+    A connection that sends many requests at once has FRAMES_AT_ONCE of them handled when they arrive. The others wait
+    until the connections before it in the queue have had their turn, a few in each iteration of the event loop. So a
+    crowd of such connections delays other clients no longer than one of them.
 
     A request can complete requests of other connections: a produce request completes the waiting fetches of followers.
     The connection that is read sends its responses first, the others theirs after it, as Kafka completes delayed
     operations after it has sent the response (ReplicaManager.tryCompleteActions).
     """
 
-    __slots__ = ("reading", "waiting")
+    __slots__ = ("_behind", "_is_scheduled", "reading", "waiting")
 
     def __init__(self) -> None:
+        self._behind: deque[Connection] = deque()
+        self._is_scheduled = False
         self.reading = False
         self.waiting: list[tuple[Connection, Callable[[], None]]] = []
 
@@ -145,6 +154,23 @@ class ReadTurn:
         for connection, flush in waiting:
             if not connection.closed:
                 flush()
+
+    def queue(self, connection: Connection) -> None:
+        """Call `take_turn` of the connection in a later iteration of the event loop."""
+        self._behind.append(connection)
+        self._schedule()
+
+    def _schedule(self) -> None:
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            asyncio.get_running_loop().call_soon(self._serve)
+
+    def _serve(self) -> None:
+        self._is_scheduled = False
+        for _ in range(min(len(self._behind), CONNECTIONS_IN_A_TURN)):
+            self._behind.popleft().take_turn()
+        if self._behind:
+            self._schedule()
 
 
 class ConnectionQuotas:

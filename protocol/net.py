@@ -47,8 +47,10 @@ LARGE_REQUEST_BYTES: Final = 256 * 1024
 ANSWERS_AT_ONCE: Final = 64
 TIMER_S: Final = 0.002
 """The timers of the event loop may end that much early."""
-FRAMES_IN_A_TURN: Final = 64
-"""Requests of one connection that are handled before others have their turn."""
+FRAMES_AT_ONCE: Final = 8
+"""Requests of one read that are handled before other connections have their turn."""
+FRAMES_IN_A_TURN: Final = 16
+"""The same for the requests that then wait (`ReadTurn`)."""
 PEER_IS_GONE: Final = frozenset({errno.EPIPE, errno.ECONNRESET, errno.EBADF, errno.ENOTCONN})
 
 
@@ -115,6 +117,7 @@ class Connection(asyncio.BufferedProtocol):
         "_transport",
         "_turn",
         "_waits_for_memory",
+        "_waits_for_turn",
         "_watch",
         "_writing",
         "address",
@@ -149,6 +152,7 @@ class Connection(asyncio.BufferedProtocol):
         self._paused = False
         self._muted = False
         self._waits_for_memory = False
+        self._waits_for_turn = False
         self._throttle: asyncio.TimerHandle | None = None
         self._throttled_until_s = 0.0
         self._end = ConnectionEnd(listener.connection_quotas.hang_ups)
@@ -245,7 +249,7 @@ class Connection(asyncio.BufferedProtocol):
         self._corked = turn.reading = True
         try:
             if self._incomplete is None:
-                self._cut(self._listener.receive_view, nbytes)
+                self._cut(self._listener.receive_view, nbytes, FRAMES_AT_ONCE)
             else:
                 self._incomplete.have += nbytes
                 self._go_on_with_frame(self._incomplete)
@@ -258,15 +262,15 @@ class Connection(asyncio.BufferedProtocol):
         if turn.waiting:
             turn.end()
 
-    def _cut(self, view: memoryview, end: int) -> None:
-        """Pass every whole frame in view[:end] to the handler and keep the rest."""
-        position, left = 0, FRAMES_IN_A_TURN
+    def _cut(self, view: memoryview, end: int, left: int) -> None:
+        """Pass the whole frames in view[:end] to the handler, `left` at most, and keep the rest."""
+        position = 0
         while end - position >= 4 and not self.closed:
             if self._paused or not left:
                 if not self._paused:  # it continues after the other connections had their turn
-                    self._paused = True
+                    self._paused = self._waits_for_turn = True
                     cast("asyncio.Transport", self._transport).pause_reading()
-                    self._loop.call_soon(self._resume_if_caught_up)
+                    self._turn.queue(self)
                 self._receive.keep_backlog(view[position:end])
                 return
             left -= 1
@@ -343,7 +347,8 @@ class Connection(asyncio.BufferedProtocol):
     def _pause_if_behind(self) -> None:
         listener = self._listener
         waiting_bytes = self._queued + self._in_flight.kept_bytes
-        if len(self.owed) >= listener.limits.owed_answers or waiting_bytes > listener.share_bytes:
+        waiting = max(len(self.owed), len(self._out.parts))  # ranges of files have no bytes in memory, but objects
+        if waiting >= listener.limits.owed_answers or waiting_bytes > listener.share_bytes:
             self._pause()
 
     def set_muted(self, *, muted: bool) -> Callable[[int], None]:
@@ -358,17 +363,29 @@ class Connection(asyncio.BufferedProtocol):
             self._resume_if_caught_up()
         return self._listener.hold
 
-    def _resume_if_caught_up(self) -> None:
+    def _resume_if_caught_up(self, most_answers: int = -1, most_bytes: int = -1) -> None:
+        """Read again where no more than this waits, by default half of what pauses the connection."""
         if self._is_left:
             self.resume()
             return
         listener = self._listener
-        if self._heavy or self._muted or self._waits_for_memory or self._loop.time() < self._throttled_until_s:
+        if self._heavy or self._muted or self._waits_for_memory or self._waits_for_turn:
             return
-        if len(self.owed) > listener.limits.owed_answers // 2:
+        if self._loop.time() < self._throttled_until_s:
             return
-        if self._queued + self._in_flight.kept_bytes <= listener.share_bytes // 2:
+        if most_answers < 0:
+            most_answers, most_bytes = listener.limits.owed_answers // 2, listener.share_bytes // 2
+        if max(len(self.owed), len(self._out.parts)) <= most_answers and (
+            self._queued + self._in_flight.kept_bytes <= most_bytes
+        ):
             self.resume()
+
+    def take_turn(self) -> None:
+        """Handle requests that have arrived before, after other connections had their turn."""
+        if self._waits_for_turn:
+            self._waits_for_turn = False
+            limits = self._listener.limits
+            self._resume_if_caught_up(limits.owed_answers - 1, self._listener.share_bytes)
 
     def resume(self, *, is_left: bool = False) -> None:
         """Read from this connection again, beginning with the bytes that have arrived before.
@@ -385,11 +402,11 @@ class Connection(asyncio.BufferedProtocol):
         self._waits_for_memory = False
         if self._loop.time() < self._throttled_until_s and not self._is_left:
             return
-        self._paused = False
+        self._paused = self._waits_for_turn = False
         self._end.stop()
         if backlog := self._receive.take_backlog():
             corked, self._corked = self._corked, True
-            self._cut(memoryview(bytearray(backlog)), len(backlog))
+            self._cut(memoryview(bytearray(backlog)), len(backlog), FRAMES_IN_A_TURN)
             self._corked = corked
             if self._out.parts and not corked and not self._writing:
                 self._flush()

@@ -141,7 +141,7 @@ class Services:
 def handlers(services: Services, dispatcher: Dispatcher) -> list[Handler]:
     """The handlers of all APIs."""
     return [
-        *_log_handlers(services),
+        *_log_handlers(services, dispatcher),
         *_control_request_handlers(services),
         *_topic_handlers(services, dispatcher),
         *_group_handlers(services),
@@ -155,7 +155,7 @@ def handlers(services: Services, dispatcher: Dispatcher) -> list[Handler]:
     ]
 
 
-def _log_handlers(services: Services) -> list[Handler]:
+def _log_handlers(services: Services, dispatcher: Dispatcher) -> list[Handler]:
     config, replicas, clock, purgatory = services.config, services.replicas, services.clock, services.purgatory
     metadata_cache, auth = services.metadata_cache, services.auth
 
@@ -165,7 +165,9 @@ def _log_handlers(services: Services) -> list[Handler]:
     is_rack_aware = config["replica.selector.class"] == RACK_AWARE
     selector = RackAwareReplicaSelector(metadata_cache) if is_rack_aware else leader_selector
     appends = ProduceAppends(services.coordination.writes, services.conversions, purgatory, clock)
-    reader = FetchReader(replicas, metadata_cache, purgatory, max_bytes, selector, services.leader_quota)
+    reader = FetchReader(
+        replicas, metadata_cache, purgatory, max_bytes, selector, services.leader_quota, dispatcher.large.run_fairly
+    )
     return [
         Produce(replicas, metadata_cache, clock, appends, auth),
         Fetch(

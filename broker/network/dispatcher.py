@@ -413,6 +413,8 @@ class Dispatcher:
                 client_id, body = header.client_id, header.body
             if len(frame) <= SMALL_FRAME_BYTES:
                 request, _ = route.decode(frame, body)
+            elif self.large.has_to_wait(started_ns):
+                raise LargeRequestError
             else:
                 request, _ = route.decode_metered(frame, body, AtOnce())
         except LargeRequestError:

@@ -2,13 +2,18 @@
 
 A request whose decoded form takes more than AT_ONCE_BYTES is decoded, handled and encoded in turns with the event loop
 (`runtime.turns`). Until then its connection is muted, as Kafka mutes a connection for every request: the requests
-behind it wait. A request whose decoded form would take more than DECODED_BYTES is rejected: the connection is closed,
-because the client has sent what no response could answer in bounded memory. The decoded size counts against
+behind it wait. The same holds for a request of more than SMALL_FRAME_BYTES that arrives when the loop has handled such
+requests for BUSY_NS in one iteration. So the requests of many clients together delay the small requests of others no
+longer than a large one does.
+
+A request whose decoded form would take more than DECODED_BYTES is rejected: the connection is closed, because the
+client has sent what no response could answer in bounded memory. The decoded size counts against
 `queued.max.request.bytes` until the request is handled.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import struct
 from collections.abc import Callable, Iterable
@@ -33,6 +38,8 @@ AT_ONCE_BYTES: Final = 64 * 1024
 DECODED_BYTES: Final = 64 * 1024 * 1024
 """The decoded size of the largest request: about 400,000 items."""
 NUMBERS_AT_ONCE: Final = 16 * 1024
+BUSY_NS: Final = 10_000_000
+"""How long the loop handles requests that are not small in one iteration, before it serves other connections."""
 
 
 class LargeRequestError(Exception):
@@ -116,7 +123,9 @@ class LargeRequests:
 
     def __init__(self, now_ns: Callable[[], int]) -> None:
         """`now_ns` is a clock that never runs backwards."""
+        self._now_ns = now_ns
         self._turns = Turns(now_ns)
+        self._iteration_ns = 0  # when the loop began with requests that are not small, in this iteration
         self._busy_ns = busy_clock(now_ns)
         self.sliced = 0
         """Requests that were handled in turns."""
@@ -131,6 +140,24 @@ class LargeRequests:
     def close(self) -> None:
         """Drop the requests that are not handled yet."""
         self._turns.close()
+
+    def has_to_wait(self, now_ns: int) -> bool:
+        """Whether a request that is not small has to be handled in turns, however few items it has."""
+        if self._iteration_ns:
+            return now_ns - self._iteration_ns > BUSY_NS
+        self._iteration_ns = now_ns
+        asyncio.get_running_loop().call_soon(self._begin_iteration)
+        return False
+
+    def _begin_iteration(self) -> None:
+        self._iteration_ns = 0
+
+    def run_fairly(self, work: Callable[[], None]) -> None:
+        """Run work for a request that is not small: now, or in turns; it has to catch its exceptions."""
+        if self.has_to_wait(self._now_ns()):
+            self._turns.run(work)
+        else:
+            work()
 
     def run(self, work: Callable[[], None]) -> None:
         """Run work for a request in turns; it has to catch its exceptions."""

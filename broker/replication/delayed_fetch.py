@@ -4,12 +4,14 @@ A follower's fetch can change its own partitions: its position advances the high
 coordinator's append, and the next request of the coordinator appends. Such a fetch is read once more after it has
 entered the watch lists.
 
-A fetch of many partitions, whose handler runs in a turn, is read again in turns, too.
+A fetch of many partitions, whose handler runs in a turn, is read again in turns, too. Fetches of some partitions wait
+for other requests where many of them complete in one iteration of the event loop.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
 
 from odradek.broker.replication.partition import Replica
 from odradek.broker.runtime.purgatory import DelayedOperation
@@ -19,14 +21,21 @@ if TYPE_CHECKING:
     from odradek.broker.network.dispatcher import Call
     from odradek.broker.replication.fetch_reader import FetchReading
 
+FEW_PARTITIONS: Final = 16
+"""A fetch of so many partitions is read at once: it is a small request."""
+
 
 class DelayedFetch(DelayedOperation[Replica]):
     """A fetch that waits until its partitions have enough bytes; at the deadline it returns the records that exist."""
 
-    __slots__ = ("_call", "_found", "_is_ready", "_reading", "_run_in_turns", "_sizes")
+    __slots__ = ("_call", "_found", "_is_ready", "_reading", "_run", "_run_in_turns", "_sizes")
 
-    def __init__(self, call: Call, reading: FetchReading, sizes: dict[Replica, int]) -> None:
-        """`sizes` has the bytes that the last read found in each replica."""
+    def __init__(
+        self, call: Call, reading: FetchReading, sizes: dict[Replica, int], run: Callable[[Callable[[], None]], None]
+    ) -> None:
+        """`sizes` has the bytes that the last read found in each replica. `run` calls the function that responds, now
+        or when the event loop has time for a request that is not small.
+        """
         super().__init__()
         self._call = call
         self._reading = reading
@@ -35,6 +44,7 @@ class DelayedFetch(DelayedOperation[Replica]):
         self._is_ready = False
         call.operation = self
         self._run_in_turns = turns_of_caller()
+        self._run = run
 
     def try_complete_all(self) -> None:
         """Read again if a partition has changed since the last read."""
@@ -69,10 +79,12 @@ class DelayedFetch(DelayedOperation[Replica]):
 
     def on_complete(self) -> None:
         self._call.operation = None
-        if self._run_in_turns is None:
+        if self._run_in_turns is not None:
+            self._run_in_turns(self._respond)
+        elif self._is_ready or len(self._sizes) <= FEW_PARTITIONS:
             self._respond()
         else:
-            self._run_in_turns(self._respond)
+            self._run(self._respond)
 
     def _respond(self) -> None:
         if self._call.closed:

@@ -59,6 +59,11 @@ class FetchResponder(Protocol):
         ...
 
 
+def at_once(work: Callable[[], None]) -> None:
+    """Call the function now."""
+    work()
+
+
 class FetchReader:
     """Finds the replicas of fetched partitions, and lets fetches wait for data."""
 
@@ -70,10 +75,12 @@ class FetchReader:
         max_bytes: Callable[[], int],
         select: ReplicaSelector = leader_selector,
         leader_quota: ReplicationQuotaManager | None = None,
+        run: Callable[[Callable[[], None]], None] = at_once,
     ) -> None:
         """`max_bytes()` is the broker's own limit of a response (`fetch.max.bytes`); `leader_quota` limits what
-        throttled followers get.
+        throttled followers get. `run` calls functions when the event loop has time for a request that is not small.
         """
+        self._run = run
         self.select = select
         self._leader_quota = leader_quota
         self._replicas = replicas
@@ -86,7 +93,7 @@ class FetchReader:
         sizes, ready = reading.try_read()
         if ready or max_wait_ms <= 0 or not sizes:
             return reading.finish()
-        self._purgatory.try_complete_else_watch(DelayedFetch(call, reading, sizes), sizes, max_wait_ms)
+        self._purgatory.try_complete_else_watch(DelayedFetch(call, reading, sizes, self._run), sizes, max_wait_ms)
         return None
 
     def is_throttled(self, replica: Replica, follower: int) -> bool:

@@ -7,8 +7,8 @@ in a turn needs no locks and no other form than on the loop: it is interrupted o
 
 The steps of a coroutine can run in turns, too (`in_turns`): what it awaits is awaited by its task as usual.
 
-In one iteration of the loop one thread has its turn, so the loop is held for one slice and one item at most, for any
-number of requests. At most THREADS works have begun; the others wait in order.
+In one iteration of the loop threads have their turns for one slice in all, so the loop is held for one slice and one
+item at most, for any number of requests. At most THREADS works have begun; the others wait in order.
 """
 
 from __future__ import annotations
@@ -162,20 +162,24 @@ class Turns:
             asyncio.get_running_loop().call_soon(self._take)
 
     def _take(self) -> None:
-        """Give one thread its turn."""
+        """Give threads their turns until the slice ends: one, unless it completes its work earlier."""
         self._is_scheduled = False
-        while self._waiting and len(self._busy) < THREADS:
-            handler = self._idle.pop() if self._idle else _HandlerThread(self._now_ns, self.run)
-            handler.begin(self._waiting.popleft())
-            self._busy.append(handler)
-        if not self._busy:
-            return
-        handler = self._busy.popleft()
-        if handler.resume():
+        ends_ns = self._now_ns() + SLICE_NS
+        while True:
+            while self._waiting and len(self._busy) < THREADS:
+                handler = self._idle.pop() if self._idle else _HandlerThread(self._now_ns, self.run)
+                handler.begin(self._waiting.popleft())
+                self._busy.append(handler)
+            if not self._busy:
+                return
+            handler = self._busy.popleft()
+            if not handler.resume(ends_ns):
+                self._busy.append(handler)
+                self.interruptions += 1
+                break
             self._idle.append(handler)
-        else:
-            self._busy.append(handler)
-            self.interruptions += 1
+            if self._now_ns() >= ends_ns:
+                break
         if self._busy or self._waiting:
             self._schedule()
 
@@ -187,7 +191,7 @@ class _HandlerThread:
         self.run_later = run_later
         self._loop = asyncio.get_running_loop()
         self._now_ns = now_ns
-        self._ends_ns = 0
+        self._began_ns = self._ends_ns = 0
         self._earlier_ns = 1  # a work begins at 1 on the clock of its time: 0 is no time
         self._work: Work | None = None
         self._is_ending = False
@@ -205,11 +209,12 @@ class _HandlerThread:
     @property
     def busy_ns(self) -> int:
         """How long this work has held the loop, in all of its turns."""
-        return self._earlier_ns + self._now_ns() - self._ends_ns + SLICE_NS
+        return self._earlier_ns + self._now_ns() - self._began_ns
 
-    def resume(self) -> bool:
-        """Let the thread run until its slice ends or its work is done; returns whether the work is done."""
-        self._ends_ns = self._now_ns() + SLICE_NS
+    def resume(self, ends_ns: int) -> bool:
+        """Let the thread run until the slice ends or its work is done; returns whether the work is done."""
+        self._began_ns = self._now_ns()
+        self._ends_ns = ends_ns
         self._own.release()
         self._of_loop.acquire()
         return self._work is None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import pytest
@@ -15,7 +15,9 @@ from odradek.broker.group.group_metadata_manager import GroupMetadataManager
 from odradek.broker.metadata.cache import PartitionMetadata, TopicMetadata
 from odradek.broker.metadata.topic_responses import TopicAnswers
 from odradek.broker.network import large_requests
+from odradek.broker.replication.delayed_fetch import DelayedFetch
 from odradek.broker.replication.fetch_reader import FetchReading
+from odradek.broker.replication.partition import Replica
 from odradek.broker.runtime.turns import each, in_turn
 from odradek.broker.server import Broker
 from odradek.protocol import messages as m
@@ -293,3 +295,57 @@ async def test_requests_for_everything_that_a_broker_has_are_handled_in_turns(br
     (topic,) = (await client.ask(m.DescribeProducersRequest(topics=[wanted]))).topics
     assert topic.partitions[0].error_code == ErrorCode.NONE
     assert large(broker).sliced == before + 4
+async def test_many_requests_that_are_not_small_wait_for_small_ones_of_others(
+    broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What one iteration of the loop does for requests of more than 1 KiB is limited."""
+    await client.create_topic(TOPIC)
+    monkeypatch.setattr(large_requests, "BUSY_NS", 0)
+    crowd = [await Client.connect(broker.port) for _ in range(20)]
+    for each_client in crowd:
+        await each_client.send(list_offsets(100), 7)
+    answers = [await each_client.receive() for each_client in crowd]
+    assert all(answer == answers[0] for answer in answers)
+    assert len(answers[0].topics[0].partitions) == 100
+    assert large(broker).sliced > 0
+    sliced = large(broker).sliced
+    await client.ask(list_offsets(100), 7)
+    assert large(broker).sliced == sliced, "a request that is alone is handled at once"
+    for each_client in crowd:
+        each_client._writer.close()
+
+
+async def test_the_waits_of_many_fetches_end_in_turns(
+    broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await client.create_topic(TOPIC, partitions=20)
+    crowd = [await Client.connect(broker.port) for _ in range(10)]
+    waiting: list[DelayedFetch] = []
+    seen: list[bool] = []
+    respond, watch = FetchReading.finish, DelayedFetch.watch
+
+    def recorded(self: FetchReading) -> m.FetchResponse | None:
+        seen.append(in_turn())
+        return respond(self)
+
+    def watched(self: DelayedFetch, keys: Collection[Replica]) -> None:
+        waiting.append(self)
+        watch(self, keys)
+
+    monkeypatch.setattr(FetchReading, "finish", recorded)
+    monkeypatch.setattr(DelayedFetch, "watch", watched)
+    monkeypatch.setattr(large_requests, "BUSY_NS", -1)
+    topic = m.FetchRequest.FetchTopic(
+        topic=TOPIC,
+        partitions=[m.FetchRequest.FetchPartition(partition=n, partition_max_bytes=1000) for n in range(20)],
+    )
+    request = m.FetchRequest(replica_id=-1, max_wait_ms=10_000, min_bytes=1 << 20, max_bytes=1 << 20, topics=[topic])
+    for each_client in crowd:
+        await each_client.send(request, 11)
+    await eventually_async(lambda: len(waiting), lambda count: count == 10, "the fetches wait")
+    for operation in waiting:
+        operation.expire()
+    assert [len((await each_client.receive()).responses[0].partitions) for each_client in crowd] == [20] * 10
+    assert seen.count(False) == 1
+    for each_client in crowd:
+        each_client._writer.close()

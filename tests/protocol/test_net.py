@@ -325,6 +325,79 @@ async def test_pending_responses_are_limited() -> None:
         writer.close()
 
 
+async def test_responses_from_files_that_a_client_does_not_read_are_limited(tmp_path: Path) -> None:
+    """They take no bytes of memory, but objects: a client must not collect them without limit."""
+    handled = 0
+    path = tmp_path / "records"
+    path.write_bytes(bytes(4_000_000))
+
+    with path.open("rb") as file:
+
+        class Records:
+            position = 0
+
+            def __len__(self) -> int:
+                return 4_000_000
+
+            def fileno(self) -> int:
+                return file.fileno()
+
+        def handle(connection: Connection, frame: memoryview) -> None:
+            nonlocal handled
+            handled += 1
+            connection.send(Exchange(connection), [struct.pack(">i", 4_000_000), Records()])
+
+        async with Server(handle, owed_answers=20) as server:
+            with socket.create_connection(("127.0.0.1", server.port)) as silent:
+                silent.sendall(framed(b"x") * 200)
+                await server.until(lambda: handled > 0)
+                other, writer = await server.connect()
+                for number in range(10):  # the loop runs, and reads no more requests of the silent client
+                    writer.write(framed(b"y"))
+                    assert len(await read_frame(other)) == 4_000_000
+                    assert handled - number - 1 <= 20
+                writer.close()
+
+
+async def test_a_crowd_of_pipelines_delays_another_connection_by_few_requests() -> None:
+    crowd, requests = 50, 2_000
+    before_other = handled = 0
+
+    def handle(connection: Connection, frame: memoryview) -> None:
+        nonlocal before_other, handled
+        if len(frame) == 5:
+            before_other = handled
+        handled += 1
+        connection.send(Exchange(connection), [framed(bytes(frame))])
+
+    async with Server(handle) as server:
+        pipelines = [await server.connect() for _ in range(crowd)]
+        other, its_writer = await server.connect()
+        await server.until(lambda: len(server.listener.connections) == crowd + 1)
+        for _, writer in pipelines:
+            writer.write(framed(b"x") * requests)
+        its_writer.write(framed(b"other"))
+        assert await read_frame(other) == b"other"
+        assert before_other < crowd * 20
+        for reader, writer in pipelines:
+            for _ in range(requests):
+                assert await read_frame(reader) == b"x"
+            writer.close()
+        its_writer.close()
+
+
+async def test_the_system_probes_silent_connections() -> None:
+    """As Kafka's: the end of a client whose machine disappeared is noticed (SO_KEEPALIVE)."""
+    async with Server(echo) as server:
+        reader, writer = await server.connect()
+        writer.write(framed(b"x"))
+        assert await read_frame(reader) == b"x"
+        (connection,) = server.listener.connections
+        assert connection.socket is not None
+        assert connection.socket.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        writer.close()
+
+
 async def test_connections_are_counted_in_total_and_for_each_address() -> None:
     async with Server(echo, connections=2) as server:
         kept = [await server.connect() for _ in range(2)]
