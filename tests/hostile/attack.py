@@ -84,14 +84,14 @@ def attack(target: Target, request: Hostile, timeout_s: float, connections: int 
 
     Raises OSError where the broker does not answer the well-behaved client within RECOVERY_S.
     """
-    _reset_peak(target.pid)
+    reset_peak(target.pid)
     with Bystander(target.port, target.pid, QUIET_TOPIC, RECOVERY_S) as bystander:
         started = time.monotonic()
         with ThreadPoolExecutor(connections) as pool:
             senders = [pool.submit(_answer, target.port, request.frame, timeout_s) for _ in range(connections)]
             answer = senders[0].result()
         took_s = time.monotonic() - started
-    return Outcome(request, bystander.latencies(), answer, took_s, _peak_bytes(target.pid))
+    return Outcome(request, bystander.latencies(), answer, took_s, peak_bytes(target.pid))
 
 
 @contextlib.contextmanager
@@ -129,11 +129,11 @@ def _received(opened: socket.socket, size: int, *, keep: bool = True) -> bytes:
     return data
 
 
-def _reset_peak(pid: int) -> None:
+def reset_peak(pid: int) -> None:
     with contextlib.suppress(OSError):  # a container may not allow it; the peak is then that of the process' life
         Path(f"/proc/{pid}/clear_refs").write_text("5")
 
 
-def _peak_bytes(pid: int) -> int:
+def peak_bytes(pid: int) -> int:
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))

@@ -1,10 +1,12 @@
-"""`python -m tests hostile`: the most expensive requests of every API beside a well-behaved client, as a table.
+"""`python -m tests hostile`: expensive requests and misbehaving clients beside a well-behaved client, as a table.
 
     python -m tests hostile                        64 KB and 1 MB, the lowest and the highest version of each API
     python -m tests hostile --sizes 20000000 --apis Metadata,Produce --shapes smallest
     python -m tests hostile --versions all --minutes 60
     python -m tests hostile --connections 50 --apis Metadata
-    python -m tests hostile --kafka                the same requests to Apache Kafka 3.9.2
+    python -m tests hostile --clients              the clients of clients.py instead: slow, silent, without reading, …
+    python -m tests hostile --clients churn,half-open --seconds 30
+    python -m tests hostile --kafka                the same with Apache Kafka 3.9.2
 
 A broker that an attack has stopped, or that needs more than --timeout for a request, is started again.
 """
@@ -23,6 +25,10 @@ from typing import Final
 from odradek.broker_process import BrokerProcess
 from odradek.protocol import messages as m
 from tests.hostile.attack import Outcome, Target, attack, prepare, versions
+from tests.hostile.clients import CLIENTS
+from tests.hostile.clients import prepare as prepare_clients
+from tests.hostile.misbehavior import HEADING as HEADING_OF_CLIENTS
+from tests.hostile.misbehavior import client_row, misbehave
 from tests.hostile.requests import SHAPES, Hostile, requests
 
 SIZES: Final = (64_000, 1_000_000)
@@ -35,8 +41,34 @@ HEADING: Final = f"{'request':<71}" + "".join(f"{name:>{width}}" for name, width
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the campaign; the status is 1 if the broker did not survive a request."""
+    """Run the campaign; the status is 1 if the broker did not survive it."""
     options = _parser().parse_args(arguments)
+    return run_clients(options) if options.clients is not None else run_requests(options)
+
+
+def run_clients(options: argparse.Namespace) -> int:
+    """Run misbehaving clients, one kind after the other; the status is 1 if the broker did not survive one."""
+    failures = 0
+    print(HEADING_OF_CLIENTS)
+    with tempfile.TemporaryDirectory(prefix="odradek-hostile-") as folder:
+        target = _Restarted(Path(folder), kafka=options.kafka)
+        try:
+            prepare_clients(target.running.port)
+            for name in options.clients:
+                try:
+                    print(client_row(misbehave(target.running, name, options.seconds)), flush=True)
+                except (OSError, IndexError) as error:
+                    failures += 1
+                    print(f"{name}: the broker does not answer: {error!r}", flush=True)
+                    target.restart()
+                    prepare_clients(target.running.port)
+        finally:
+            target.close()
+    return 1 if failures else 0
+
+
+def run_requests(options: argparse.Namespace) -> int:
+    """Send expensive requests; the status is 1 if the broker did not survive one."""
     deadline_s = time.monotonic() + options.minutes * 60
     outcomes: list[Outcome] = []
     failures: list[str] = []
@@ -86,7 +118,8 @@ def chosen(target: _Restarted, options: argparse.Namespace) -> Iterator[Hostile]
     """The requests of a campaign."""
     served = versions(target.running)
     names = {m.APIS[key].name.lower(): key for key in served}
-    keys = [names[each.lower()] for each in options.apis.split(",")] if options.apis else sorted(served)
+    asked = options.apis.lower().split(",") if options.apis else names
+    keys = sorted(names[each] for each in asked if each in names)
     for size in options.sizes:
         for key in keys:
             if key in NOT_SENT:
@@ -134,6 +167,15 @@ class _Restarted:
         self._undo.close()
 
 
+def _clients(text: str) -> list[str]:
+    names = text.split(",")
+    if unknown := set(names) - set(CLIENTS):
+        raise argparse.ArgumentTypeError(
+            f"no clients of these names: {', '.join(unknown)}; known are {', '.join(CLIENTS)}"
+        )
+    return names
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m tests hostile", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -142,6 +184,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--apis", default="", help="names, separated by commas; default: all")
     parser.add_argument("--shapes", default=",".join((*SHAPES, "tags")))
     parser.add_argument("--versions", choices=("ends", "all"), default="ends")
+    parser.add_argument(
+        "--clients", type=_clients, nargs="?", const=list(CLIENTS), help="misbehaving clients; default: all"
+    )
+    parser.add_argument("--seconds", type=float, default=10.0, help="for each kind of client")
     parser.add_argument("--minutes", type=float, default=20.0)
     parser.add_argument("--connections", type=int, default=1, help="that send each request at the same time")
     parser.add_argument("--timeout", type=float, default=60.0, help="seconds for one request")
