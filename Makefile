@@ -15,18 +15,22 @@ unexport PYTHONDONTWRITEBYTECODE
 # The order of sets is the same in every run.
 export PYTHONHASHSEED := 0
 
-.PHONY: run test lint memory check format wheel docs bench simulate mutants explore soak hostile compose-check clean
+.PHONY: run test jars programs lint memory check format wheel docs bench simulate mutants explore soak hostile compose-check clean
 
 run: .venv/.installed
 	@exec $(BIN)/odradek broker --override broker.id=0 --override listeners=PLAINTEXT://127.0.0.1:9092 \
 		--override log.dirs=data --override group.initial.rebalance.delay.ms=0
 
 test: .venv/.installed-dev
-	$(BIN)/python -m tests.jvm fetch
-	$(BIN)/python -m tests.clients fetch
-	$(MAKE) --no-print-directory --jobs 2 --output-sync=target lint memory
+	$(MAKE) --no-print-directory --jobs 2 --output-sync=line jars programs lint memory
 	$(BIN)/python -m pytest -n auto --maxprocesses 8 -p tests.branch_coverage -m "not slow and not jvm and not memory"
 	$(BIN)/python -m pytest -n 4 --dist loadgroup --no-loadscope-reorder -m "(slow or jvm) and not memory"
+
+jars:
+	$(BIN)/python -m tests.jvm fetch
+
+programs:
+	$(BIN)/python -m tests.clients fetch
 
 lint:
 	$(BIN)/python -m tests.lint

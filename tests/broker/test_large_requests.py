@@ -295,6 +295,8 @@ async def test_requests_for_everything_that_a_broker_has_are_handled_in_turns(br
     (topic,) = (await client.ask(m.DescribeProducersRequest(topics=[wanted]))).topics
     assert topic.partitions[0].error_code == ErrorCode.NONE
     assert large(broker).sliced == before + 4
+
+
 async def test_many_requests_that_are_not_small_wait_for_small_ones_of_others(
     broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
