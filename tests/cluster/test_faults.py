@@ -2,11 +2,12 @@
 Kafka's read guarantees.
 
 Three brokers, a topic of three partitions in three copies, min.insync.replicas 2, three producers (two idempotent, one
-of them with one request at a time), a reader. A campaign runs every fault on every role over Odradek's own registry,
-and those that end a session over Apache ZooKeeper, each on one role, in the order that a seed gives; it ends with the
-verdict of `tests.support.checker` and with every copy of a partition the same, byte for byte.
+of them with one request at a time), a reader. A campaign runs every fault on a role that a seed gives, and those that
+end a session on a leader too, over Odradek's own registry; over Apache ZooKeeper it runs those that end a session, each
+on one role. It ends with the verdict of `tests.support.checker` and with every copy of a partition the same, byte for
+byte.
 
-    ODRADEK_SEED=7            another order and other victims
+    ODRADEK_SEED=7            another order, other roles and other victims
     ODRADEK_SOAK_ROUNDS=10    every fault on every role that often, over both; the registry is gone for a minute
 """
 
@@ -28,16 +29,29 @@ from odradek.pytest_plugin import ClusterFactory
 from tests.registry.zookeeper_server import ZooKeeperServer
 from tests.support.checker import Sessions, report
 from tests.support.cluster_nemesis import (
+    BROKER_FAULTS,
     CONTROLLER,
     LEADER,
     LEADERS_RETURN,
     METADATA_STORE,
+    ROLES,
     ClusterNemesis,
     OwnRegistry,
     RegistryHandle,
 )
 from tests.support.eventually import eventually
-from tests.support.nemesis import CUT_REGISTRY, ISOLATE, KILL, PAUSE, ROUNDS, SEED, Fault, in_order, torment
+from tests.support.nemesis import (
+    CUT_REGISTRY,
+    ISOLATE,
+    KILL,
+    PAUSE,
+    ROUNDS,
+    SEED,
+    SESSION_FAULTS,
+    Fault,
+    in_order,
+    torment,
+)
 from tests.support.workload import CARELESS, DEADLINE_S, Workload
 
 TOPIC: Final = "orders"
@@ -111,14 +125,23 @@ def conclude(cluster: ClusterProcess, workload: Workload) -> None:
     await_same_copies(cluster)
 
 
-def campaign(cluster: ClusterProcess, registry: RegistryHandle, faults: Container[Fault] | None = None) -> None:
-    """Every fault on every role, or these, and those of the registry, in the order of the seed, and the verdict."""
+def campaign(cluster: ClusterProcess, registry: RegistryHandle, faults: Container[Fault]) -> None:
+    """These faults and those of the registry, in the order of the seed, and the verdict; a soak runs every fault on
+    every role.
+    """
     chance = random.Random(SEED)
     with Workload(cluster.bootstrap_servers, TOPIC, PARTITIONS) as workload:
         nemesis = ClusterNemesis(cluster, registry, workload, TOPIC, chance)
-        chosen = [each for each in nemesis.faults if faults is None or each.target == METADATA_STORE or each in faults]
+        chosen = [each for each in nemesis.faults if ROUNDS or each.target == METADATA_STORE or each in faults]
         torment(nemesis, in_order(chosen, chance), workload.await_progress)
         conclude(cluster, workload)
+
+
+def on_drawn_roles() -> set[Fault]:
+    """Every fault on one role, and those that end a session on a leader."""
+    chance = random.Random(SEED)
+    drawn = {Fault(kind, chance.choice(ROLES)) for kind in BROKER_FAULTS}
+    return drawn | {Fault(kind, LEADER) for kind in SESSION_FAULTS}
 
 
 @pytest.mark.parametrize("fault", [KILL, CUT_REGISTRY])
@@ -146,7 +169,7 @@ def test_the_checker_finds_the_records_that_acks_1_loses(odradek_cluster: Cluste
 def test_no_record_is_lost_over_odradeks_registry(odradek_cluster: ClusterFactory) -> None:
     cluster = odradek_cluster(3, LEADERS_RETURN, min_insync_replicas=2)
     make_topic(cluster)
-    campaign(cluster, OwnRegistry(cluster))
+    campaign(cluster, OwnRegistry(cluster), on_drawn_roles())
 
 
 @pytest.mark.slow
@@ -157,6 +180,6 @@ def test_no_record_is_lost_over_apache_zookeeper(odradek_cluster: ClusterFactory
     try:
         cluster = odradek_cluster(3, LEADERS_RETURN, min_insync_replicas=2, zookeeper=zookeeper.connect)
         make_topic(cluster)
-        campaign(cluster, zookeeper, None if ROUNDS else OVER_ZOOKEEPER)
+        campaign(cluster, zookeeper, OVER_ZOOKEEPER)
     finally:
         zookeeper.stop()
