@@ -22,7 +22,7 @@ _LOGGER = "-Dorg.slf4j.simpleLogger.log.org.apache.zookeeper.server.NIOServerCnx
 
 
 class ZooKeeper:
-    """One server over `folder`, with the jars of Kafka's release `version`. Nothing runs before `start`."""
+    """One server with its data in `folder`, and with the jars of Kafka's release `version`. Nothing runs before `start`."""
 
     def __init__(self, folder: Path, version: str = VERSION, jvm: tuple[str, ...] = ZOOKEEPER_JVM) -> None:
         self._folder = folder
@@ -45,13 +45,12 @@ class ZooKeeper:
         """Returns once the server has bound its port, or at once if it runs already."""
         if self._process is not None:
             return
-        data = self._folder / "data"
-        data.mkdir(parents=True, exist_ok=True)
+        self._folder.mkdir(parents=True, exist_ok=True)
         config = self._folder / "zookeeper.properties"
         config.write_text(
             java_properties(
                 {
-                    "dataDir": str(data),
+                    "dataDir": str(self._folder),
                     "clientPort": str(self._port),
                     "clientPortAddress": "127.0.0.1",
                     "tickTime": "500",
