@@ -27,6 +27,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if searches.FACTOR:
         items[:] = [item for item in items if searches.is_search(item)]
         searches.enlarge(items)
+    else:
+        searches.shorten(items)
 
 
 def pytest_runtest_setup() -> None:

@@ -1,6 +1,7 @@
 """How hypothesis searches: the same way in every run of the tests, and anew in `make explore`.
 
-    ODRADEK_EXPLORE=20     twenty times as many examples, drawn from `--hypothesis-seed`
+    ODRADEK_EXPLORE=20     twenty times the examples that a test names, drawn from `--hypothesis-seed`
+    (unset)                two fifths of them in a quick test, all in a slow one, the same ones in every run
 
 Hypothesis draws from the constants in the modules that the process has imported so far, so it would depend on the tests
 that ran before on the same worker. Neither kind of search uses them: a seed means the same examples in every process.
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 import pytest
@@ -22,6 +23,12 @@ FACTOR: Final = int(os.environ.get("ODRADEK_EXPLORE", "0"))
 SEED: Final = 1
 MOST_EXAMPLES: Final = 100
 """The default of hypothesis, for a test that sets no number."""
+SHARE: Final = 0.4
+"""How many of the examples that a quick test names it draws without `make explore`. Examples that are the same in every
+run find a mistake of today's change; the rare ones are for `make explore`.
+"""
+FEW: Final = 10
+"""The examples that a test draws at least, where it names as many."""
 
 
 def load() -> None:
@@ -54,14 +61,33 @@ def is_search(item: pytest.Item) -> bool:
     return hasattr(function, "hypothesis") or hasattr(getattr(machine, "settings", None), "stateful_step_count")
 
 
+def scaled(examples: int) -> int:
+    """How many examples a quick test draws where it names this number."""
+    return max(round(examples * SHARE), min(examples, FEW))
+
+
+def shorten(items: Iterable[pytest.Item]) -> None:
+    """Let each search of a quick test draw fewer examples."""
+    quick = (item for item in items if not any(map(item.get_closest_marker, ("slow", "jvm"))))
+    for owner, name, own in _settings_of(quick):
+        setattr(owner, name, settings(own, max_examples=scaled(own.max_examples)))
+
+
 def enlarge(items: Iterable[pytest.Item]) -> None:
-    """Let each search that names its number of examples make more."""
+    """Let each search that names its number of examples draw more; the profile does so for the others."""
+    for owner, name, own in _settings_of(items):
+        if own.max_examples != settings().max_examples:
+            setattr(owner, name, settings(own, max_examples=own.max_examples * FACTOR))
+
+
+def _settings_of(items: Iterable[pytest.Item]) -> Iterator[tuple[Any, str, settings]]:
+    """The settings of each search, with the object and the name of its attribute that hold them."""
     known: set[Any] = set()
     for item in items:
         function, machine = getattr(item, "obj", None), getattr(item, "cls", None)
         for owner, name in ((machine, "settings"), (function, "_hypothesis_internal_use_settings")):
             owner = getattr(owner, "__func__", owner)
             own = getattr(owner, name, None)
-            if isinstance(own, settings) and own.max_examples != settings().max_examples and owner not in known:
+            if isinstance(own, settings) and owner not in known:
                 known.add(owner)
-                setattr(owner, name, settings(own, max_examples=own.max_examples * FACTOR))
+                yield owner, name, own

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests import explore
+from tests import explore, searches
+
+pytest_plugins = ["pytester"]
 
 ROOT = Path(__file__).resolve().parents[1]
 DRAW = """
@@ -24,6 +26,30 @@ def test(a, b, c, d):
     drawn.append((a, b, c, d))
 test()
 print(drawn)
+"""
+NUMBERS = """
+import pytest
+from hypothesis import given, settings, strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, rule
+
+class Machine(RuleBasedStateMachine):
+    @rule()
+    def step(self): pass
+
+TestMachine = Machine.TestCase
+TestMachine.settings = settings(max_examples=50)
+
+@given(st.integers())
+def test_default(number): pass
+
+@settings(max_examples=5)
+@given(st.integers())
+def test_few(number): pass
+
+@pytest.mark.slow
+@settings(max_examples=60)
+@given(st.integers())
+def test_slow(number): pass
 """
 PLANTED = """
 from hypothesis import given, strategies as st
@@ -82,3 +108,11 @@ def test_exploring_tests_that_hold_is_clean(planted: Path, capsys: pytest.Captur
 def test_exploring_ends_when_the_time_is_over(capsys: pytest.CaptureFixture[str]) -> None:
     assert explore.main(["--minutes", "0.01", "--seed", "3"]) == 0
     assert "seed 3: stopped, the time is over" in capsys.readouterr().out
+
+
+def test_a_quick_search_draws_a_share_of_its_examples(pytester: pytest.Pytester) -> None:
+    pytester.makeini("[pytest]\nasyncio_default_fixture_loop_scope = function\nmarkers = slow")
+    items, _ = pytester.inline_genitems(pytester.makepyfile(NUMBERS))
+    searches.shorten(items)
+    drawn = {owner: own.max_examples for owner, _, own in searches._settings_of(items)}
+    assert sorted(drawn.values()) == [5, 20, 40, 60]
