@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import random
+import sys
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
@@ -27,8 +28,11 @@ SHARE: Final = 0.4
 """How many of the examples that a quick test names it draws without `make explore`. Examples that are the same in every
 run find a mistake of today's change; the rare ones are for `make explore`.
 """
+CLIENTS: Final = ("kazoo.", "kafka.", "aiokafka.")
+"""The modules of client libraries in Python that draw random numbers."""
 FEW: Final = 10
 """The examples that a test draws at least, where it names as many."""
+_OF_CLIENTS: Final = random.Random(SEED)
 
 
 def load() -> None:
@@ -52,7 +56,20 @@ def load() -> None:
 
 def seed_random() -> None:
     """Give a test the same numbers of the module `random` wherever it runs."""
+    separate_clients()
     random.seed(SEED)
+    _OF_CLIENTS.seed(SEED)
+
+
+def separate_clients() -> None:
+    """Give the loaded modules of client libraries a generator of their own.
+
+    Their threads draw pauses: kazoo's before each ping of a session. From the module `random`, they would take numbers
+    of the test, and Hypothesis would blame the strategy whose example it draws at that moment.
+    """
+    for name, module in tuple(sys.modules.items()):
+        if name.startswith(CLIENTS) and getattr(module, "random", None) is random:
+            module.random = _OF_CLIENTS  # type: ignore[attr-defined]
 
 
 def is_search(item: pytest.Item) -> bool:

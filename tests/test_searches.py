@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 import os
+import random
 import subprocess
 import sys
 from pathlib import Path
 
+import kazoo.protocol.connection
 import pytest
 
 from tests import explore, searches
@@ -116,3 +119,17 @@ def test_a_quick_search_draws_a_share_of_its_examples(pytester: pytest.Pytester)
     searches.shorten(items)
     drawn = {owner: own.max_examples for owner, _, own in searches._settings_of(items)}
     assert sorted(drawn.values()) == [5, 20, 40, 60]
+
+
+def test_threads_of_clients_do_not_draw_from_the_numbers_of_a_test(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kazoo's thread draws a number before each ping: Hypothesis would report a strategy that uses `random`."""
+    connection = kazoo.protocol.connection
+    monkeypatch.setattr(connection, "random", random)
+    searches.seed_random()
+    before = random.getstate()
+    connection.random.randint(1, 40)
+    assert random.getstate() == before
+    names = ("kafka.cluster", "kafka.net.manager", "aiokafka.client", "aiokafka.conn", "kazoo.retry")
+    clients = [importlib.import_module(name) for name in names]
+    searches.seed_random()
+    assert [client.__name__ for client in clients if client.random is random] == []
