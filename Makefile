@@ -6,6 +6,8 @@ PYTHON ?= $(firstword $(foreach p,python3 python3.14 python3.13 python3.12 pytho
 BIN := .venv/bin
 # In a process of their own: what other tests leave to a thread or to the collector of cycles would count, too.
 MEASURE_MEMORY = $(shell grep -rl pytest.mark.memory --include="test_*.py" tests)
+# A file is one worker's: what it caches, and its fixtures of a module, are made once.
+QUICK := -n auto --maxprocesses 8 --dist loadfile --no-loadscope-reorder
 SOURCES := pyproject.toml $(wildcard protocol/*.c protocol/*.h)
 
 # Every broker of a test is a process of its own. Where Python may not keep what it has compiled (some machines and images
@@ -23,7 +25,7 @@ run: .venv/.installed
 
 test: .venv/.installed-dev
 	$(MAKE) --no-print-directory --jobs 2 --output-sync=line jars programs lint memory
-	$(BIN)/python -m pytest -n auto --maxprocesses 8 -p tests.branch_coverage -m "not slow and not jvm and not memory"
+	$(BIN)/python -m pytest $(QUICK) -p tests.branch_coverage -m "not slow and not jvm and not memory"
 	$(BIN)/python -m pytest -n 4 --dist loadgroup --no-loadscope-reorder -m "(slow or jvm) and not memory"
 
 jars:
@@ -40,7 +42,7 @@ memory:
 
 check: .venv/.installed-dev
 	$(BIN)/python -m tests.lint
-	$(BIN)/python -m pytest -n auto --maxprocesses 8 -m "not slow and not jvm"
+	$(BIN)/python -m pytest $(QUICK) -m "not slow and not jvm"
 
 format: .venv/.installed-dev
 	$(BIN)/ruff check --fix --quiet

@@ -16,7 +16,7 @@ from odradek.protocol import messages as m
 from tests.broker.wire import Client, batch, fetch_request, produce_request, running_broker
 from tests.support.eventually import eventually_async
 
-CLIENTS = 30
+CLIENTS = 10
 LONG_MS = 2**31 - 1
 LARGE = 100_000
 

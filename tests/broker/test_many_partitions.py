@@ -8,7 +8,7 @@ from odradek.broker.server import Broker
 from odradek.protocol import messages as m
 from tests.broker.wire import Client
 
-PARTITIONS = 60
+PARTITIONS = 40
 
 
 async def answers_during(broker: Broker, work: asyncio.Future[object]) -> int:

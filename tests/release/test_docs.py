@@ -66,12 +66,14 @@ def target_of(page: Path, link: str) -> Path:
     return path / "index.html" if path.is_dir() else path
 
 
+@pytest.mark.slow
 def test_the_navigation_reaches_every_page(site: Path) -> None:
     home = site / "index.html"
     reached = {target_of(home, urldefrag(link).url) for link in Links(home).targets if "://" not in link}
     assert {page for page in pages() if rendered(site, page) not in reached} == set()
 
 
+@pytest.mark.slow
 def test_every_link_names_a_file_and_an_anchor_of_the_site(site: Path) -> None:
     links = {path: Links(path) for path in site.rglob("index.html")}
     wrong = []
@@ -86,6 +88,7 @@ def test_every_link_names_a_file_and_an_anchor_of_the_site(site: Path) -> None:
     assert wrong == []
 
 
+@pytest.mark.slow
 def test_the_site_loads_nothing_from_other_hosts(site: Path) -> None:
     loaded = {target for path in site.rglob("*.html") for target in Links(path).loaded}
     assert loaded

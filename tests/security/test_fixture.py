@@ -28,6 +28,7 @@ PASSWORDS = {"alice": "alice-fixture-secret", "bob": 'a "quoted" \\ bob-secret; 
 CERTIFICATE = ("ssl.certificate.location", "ssl.key.location")
 SASL = ("PLAIN", "SCRAM-SHA-512", "SCRAM-SHA-256")
 pytest_plugins = ["pytester"]
+pytestmark = pytest.mark.slow
 
 PAGE = Path(__file__).parents[2] / "docs" / "testing.md"
 
@@ -247,7 +248,6 @@ def test_errors_name_what_is_allowed(sasl: BrokerProcess, tmp_path: Path) -> Non
         BrokerProcess(tmp_path).client_config("alice")
 
 
-@pytest.mark.slow
 def test_a_cluster_replicates_and_its_registry_serves_no_stranger(folder: Path) -> None:
     with ClusterProcess(folder / "cluster", brokers=3, security="tls+scram") as cluster:
         config = {**cluster.client_config("alice"), "acks": "all"}
@@ -284,7 +284,6 @@ def _is_refused(zookeeper_connect: str) -> bool:
 
 
 @pytest.mark.jvm
-@pytest.mark.slow
 @pytest.mark.parametrize("version", ["3.9.2"])  # test_witnesses_tools has the other releases
 @pytest.mark.parametrize(
     ("user", "mechanism"), [("bob", "PLAIN"), ("alice", "SCRAM-SHA-512"), ("bob", "SCRAM-SHA-256")]
@@ -297,7 +296,6 @@ def test_kafkas_tools_log_in(sasl: BrokerProcess, version: str, user: str, mecha
 
 
 @pytest.mark.jvm
-@pytest.mark.slow
 def test_kafkas_tools_connect_with_a_certificate(mtls: BrokerProcess) -> None:
     assert _write(mtls.client_config("alice"), "orders") == [""]
     config = str(mtls.client_properties("bob"))
@@ -307,7 +305,6 @@ def test_kafkas_tools_connect_with_a_certificate(mtls: BrokerProcess) -> None:
 
 
 @pytest.mark.jvm
-@pytest.mark.slow
 def test_kafkas_tools_log_in_with_a_token(oauth: BrokerProcess) -> None:
     assert _write(oauth.client_config("alice"), "tokens") == [""]
     config = str(oauth.client_properties("alice"))
@@ -315,7 +312,6 @@ def test_kafkas_tools_log_in_with_a_token(oauth: BrokerProcess) -> None:
     assert "tokens" in run_tool("3.9.2", "kafka-topics", topics).stdout.split()
 
 
-@pytest.mark.slow
 def test_the_examples_of_the_page_run(pytester: pytest.Pytester) -> None:
     examples = [code for code in re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL) if "def test_" in code]
     assert len(examples) == 4

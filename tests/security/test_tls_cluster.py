@@ -22,6 +22,7 @@ from tests.security.tls_broker import HOST, Files
 from tests.support.eventually import eventually
 
 BROKERS = (1, 2, 3)
+pytestmark = pytest.mark.slow
 
 
 class TlsCluster:
