@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final, Protocol
 
 from odradek.broker.metrics.broker_metrics import ApiMetrics
+from odradek.broker.network.long_messages import shorten_messages
 from odradek.broker.network.large_requests import SMALL_FRAME_BYTES, AtOnce, LargeRequestError, LargeRequests
 from odradek.broker.runtime.usage import Usage, measured
 from odradek.broker.security.session import ANONYMOUS_SESSION, OWN_SESSION, Session
@@ -299,12 +300,26 @@ class Route:
     def encode(self, correlation_id: int, response: Any) -> list[Part]:
         """The encoded response: its size, its header and its body. Raises ValueError."""
         head = bytearray(self._head)
-        return self._framed(head, correlation_id, self._encode(response, head))
+        try:
+            parts = self._encode(response, head)
+        except ValueError:
+            if not shorten_messages(response):
+                raise
+            head = bytearray(self._head)
+            parts = self._encode(response, head)
+        return self._framed(head, correlation_id, parts)
 
     def encode_sliced(self, correlation_id: int, response: Any, each: Each) -> list[Part]:
         """The same for a large response, with interruptions. Raises ValueError."""
-        head = bytearray(self._head)
-        return self._framed(head, correlation_id, self._encode_sliced[self.version](response, head, each))
+        head, encode = bytearray(self._head), self._encode_sliced[self.version]
+        try:
+            parts = encode(response, head, each)
+        except ValueError:
+            if not shorten_messages(response, each):
+                raise
+            head = bytearray(self._head)
+            parts = encode(response, head, each)
+        return self._framed(head, correlation_id, parts)
 
     def _framed(self, head: bytearray, correlation_id: int, parts: list[Part]) -> list[Part]:
         size = len(head)

@@ -17,11 +17,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from odradek.broker.metrics.refusals import AT_ONCE
+from odradek.broker.network.long_messages import shorten_messages
 from odradek.broker.server import Broker
 from odradek.protocol import messages as m
 from odradek.protocol.compression import Codec
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.framing import frame, request_header
+from tests.broker.admin_scripts import alter_quotas
 from tests.broker.crowd import MB, assault, assault_all, resident_bytes
 from tests.broker.wire import DEADLINE_S, Client, batch, fetch_request, produce_request, running_broker
 from tests.protocol.samples import sample
@@ -305,3 +307,30 @@ async def test_idle_connections_are_closed_through_the_configuration(
         assert [line.partition(" closed: ")[2] for line in caplog.messages] == [
             "it sent 15 bytes of a request of 1004, and nothing for 0.15 s (connections.max.idle.ms)"
         ]
+
+
+@pytest.mark.parametrize("length", [32_000, 32_767])
+async def test_an_error_message_that_repeats_a_long_name_is_cut(broker: Broker, client: Client, length: int) -> None:
+    """A message has at most 32,767 bytes, and so has the name of the request that the message repeats."""
+    name = "x" * length
+    quota = await client.ask(alter_quotas(({"user": "u"}, {name: 1.0})), 1)
+    assert [each.error_code for each in quota.entries] == [ErrorCode.INVALID_REQUEST]
+    many = await client.ask(alter_quotas(*[({"user": f"u{n}"}, {name: 1.0}) for n in range(300)]), 1)  # a large request
+    assert [each.error_code for each in many.entries] == [ErrorCode.INVALID_REQUEST] * 300
+    topic = m.CreatePartitionsRequest.CreatePartitionsTopic(name=name, count=2, assignments=None)
+    (grown,) = (await client.ask(m.CreatePartitionsRequest(topics=[topic], timeout_ms=1000), 3)).results
+    assert grown.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    for message in (quota.entries[0].error_message, many.entries[-1].error_message, grown.error_message):
+        assert len(message.encode()) <= 32_767
+        assert "xxx" in message
+
+
+def test_only_messages_that_are_too_long_are_cut() -> None:
+    entry = m.AlterClientQuotasResponse.EntryData
+    kept, cut = "é" * 16_383, "é" * 16_384
+    response = m.AlterClientQuotasResponse(
+        entries=[entry(error_message=kept, entity=[]), entry(error_message=cut, entity=[]), entry(entity=[])]
+    )
+    assert shorten_messages(response)
+    assert [each.error_message for each in response.entries] == [kept, "é" * 1000 + "…", ""]
+    assert not shorten_messages(response)
