@@ -135,6 +135,20 @@ def microseconds(batch: Buffer | Prepared, config: LogConfig, api_version: int) 
     return max(cost >> 10, LONG_MICROSECONDS + 1) if codec and output > ON_LOOP_BYTES else cost >> 10
 
 
+def decompressed_size(batch: Buffer, api_version: int, enough: int) -> int:
+    """What a batch of a client decompresses to at most, or `enough` where that is more or not known. For gzip it is
+    what the batch announces.
+    """
+    if len(batch) <= HEADER_SIZE:
+        return 0
+    view = memoryview(batch)
+    old = api_version < BATCHES_SINCE and is_set(batch)
+    codec = view[ATTRIBUTES_AT if old else ATTRIBUTES_POSITION + 1] & CODEC_MASK
+    if not codec:
+        return 0
+    return min(announced_size(codec, wrapped_content(view) if old else view[HEADER_SIZE:], enough), enough)
+
+
 def takes_long(batch: Buffer | Prepared, config: LogConfig, api_version: int) -> bool:
     """Whether `admit` could block the event loop for too long with a batch of a client; small plain ones never do."""
     return microseconds(batch, config, api_version) > LONG_MICROSECONDS

@@ -52,12 +52,22 @@ Done = Callable[[BaseException | None], None]
 class Conversion:
     """A batch that waits for its conversion and append."""
 
-    __slots__ = ("append", "in_thread", "is_slow", "on_outcome", "records", "replica", "version")
+    __slots__ = ("append", "decompress", "in_thread", "is_slow", "on_outcome", "records", "replica", "version")
 
     def __init__(
-        self, replica: Replica, records: bytearray, version: int, append: Append, *, microseconds: int, in_thread: bool
+        self,
+        replica: Replica,
+        records: bytearray,
+        version: int,
+        append: Append,
+        decompress: Callable[[int, int], None],
+        *,
+        microseconds: int,
+        in_thread: bool,
     ) -> None:
         """`append(records)` appends the converted batch; it raises KafkaError if the log or the leader rejects it.
+        `decompress` counts bytes of the batch and what they decompress to; it raises KafkaError over the request's
+        limit.
 
         `microseconds` bounds the time of the conversion (`storage.validation.microseconds`).
         """
@@ -65,6 +75,7 @@ class Conversion:
         self.records = records
         self.version = version
         self.append = append
+        self.decompress = decompress
         self.in_thread = in_thread or microseconds > QUEUED_MICROSECONDS
         self.is_slow = microseconds > SLOW_MICROSECONDS
         self.on_outcome: OnOutcome | None = None
@@ -175,8 +186,13 @@ class Conversions:
         def done(error: BaseException | None) -> None:
             if isinstance(error, DecompressedTooLarge) and not conversion.is_slow:
                 conversion.is_slow = True  # gzip that has announced too little
-                if self._begin(key, conversion):
-                    return
+                try:
+                    conversion.decompress(len(conversion.records), MAX_DECOMPRESSED)
+                except KafkaError as refusal:
+                    self._deliver(conversion, refusal)
+                else:
+                    if self._begin(key, conversion):
+                        return
             elif isinstance(error, KafkaError):
                 self._deliver(conversion, error)
             elif error is not None:

@@ -26,23 +26,42 @@ from odradek.broker.replication.transactional_produce import HeldWrite, Sender, 
 from odradek.broker.runtime.purgatory import DelayedOperationPurgatory
 from odradek.broker.runtime.timers import Clock
 from odradek.protocol import messages as m
+from odradek.protocol.batch import MAX_DECOMPRESSED
 from odradek.protocol.compression import DecompressedTooLarge
-from odradek.storage.validation import LONG_MICROSECONDS, microseconds
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.storage.validation import LONG_MICROSECONDS, decompressed_size, microseconds
 
 if TYPE_CHECKING:
     from odradek.broker.network.dispatcher import Call
 
+DECOMPRESSED_BYTES: Final = 4 * MAX_DECOMPRESSED
+"""The limit for what all large compressed batches of one request decompress to; small ones do not count."""
+DECOMPRESSED_RATIO: Final = 32
+"""A request may decompress to that many times its own size, if that is more."""
 REQUEST_MICROSECONDS: Final = 4 * LONG_MICROSECONDS
 """The limit for all batches of one request that are decompressed or converted on the event loop."""
 
 
 class Spent:
-    """The time that the batches of one request may take on the event loop, all together."""
+    """The limits of the batches of one request, all together: how long they take on the event loop, and how many bytes
+    they decompress to.
+    """
 
-    __slots__ = ("_microseconds",)
+    __slots__ = ("_compressed", "_decompressed", "_microseconds")
 
     def __init__(self) -> None:
-        self._microseconds = 0
+        self._microseconds = self._compressed = self._decompressed = 0
+
+    def decompress(self, compressed: int, decompressed: int) -> None:
+        """Count a batch that decompresses to no more than this. Raises KafkaError MESSAGE_TOO_LARGE."""
+        self._compressed += compressed
+        self._decompressed += decompressed
+        limit = max(DECOMPRESSED_BYTES, DECOMPRESSED_RATIO * self._compressed)
+        if self._decompressed > limit:
+            raise KafkaError(
+                ErrorCode.MESSAGE_TOO_LARGE,
+                f"the batches of the request may decompress to {self._decompressed} bytes, at most {limit} are allowed",
+            )
 
     def exceeded_by(self, microseconds: int) -> bool:
         """Whether another batch takes too long, alone or with the earlier ones; if not, it is counted."""
@@ -92,7 +111,12 @@ class ProduceAppends:
                 in_thread = True
         append = partial(self._converted, replica, sender)
         copy = bytearray(records)
-        return Conversion(replica, copy, sender.version, append, microseconds=work, in_thread=in_thread)
+        conversion = Conversion(
+            replica, copy, sender.version, append, spent.decompress, microseconds=work, in_thread=in_thread
+        )
+        if conversion.is_slow:
+            spent.decompress(len(records), decompressed_size(records, sender.version, MAX_DECOMPRESSED))
+        return conversion
 
     def _converted(self, replica: Replica, sender: Sender, records: Records) -> Written | HeldWrite:
         return self._transactional.write(sender, replica, records, self._clock.now_ms())

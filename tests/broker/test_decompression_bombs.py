@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from odradek.broker.config.broker_config import BrokerConfig
-from odradek.broker.replication import conversions
+from odradek.broker.replication import conversions, produce_appends
 from odradek.broker.server import Broker, Environment
 from odradek.protocol import messages as m
 from odradek.protocol.batch import HEADER_SIZE, MAX_DECOMPRESSED, read_header, sealed
 from odradek.protocol.compression import Codec
-from odradek.protocol.errors import ErrorCode
+from odradek.protocol.errors import ErrorCode, KafkaError
 from tests.broker.held_worker import HeldWorker
 from tests.broker.message_sets import THEN_MS, message, wrapper
 from tests.broker.wire import Client, batch, fetch_request, running_broker
@@ -138,6 +138,40 @@ async def test_what_decompresses_to_too_much_is_refused(tmp_path: Path) -> None:
         await client.send(produce([bomb, batch(b"x", codec=Codec.ZSTD)]), 9)
         answers = (await client.receive()).responses[0].partition_responses
         assert [ErrorCode(each.error_code).name for each in answers] == ["MESSAGE_TOO_LARGE", "NONE"]
+
+
+@pytest.mark.parametrize("codec", [Codec.ZSTD, Codec.GZIP])
+async def test_the_batches_of_a_request_decompress_to_a_limited_size_together(
+    held_broker: Broker, worker: HeldWorker, monkeypatch: pytest.MonkeyPatch, codec: Codec
+) -> None:
+    """Each batch has a limit of its own, but a request of 1 MB may have hundreds of them."""
+    monkeypatch.setattr(produce_appends, "DECOMPRESSED_BYTES", 50_000_000)
+    client = await Client.connect(held_broker.port)
+    await client.create_topic("t", 6)
+    bomb = batch(bytes(15_000_000), codec=codec)
+    if codec is Codec.GZIP:  # one that announces a single byte counts with its limit when that is found
+        plain = batch(bytes(20_000_000))[HEADER_SIZE:]
+        payload = gzip.compress(plain[:-1]) + gzip.compress(plain[-1:])
+        bomb = sealed(read_header(bomb)._replace(batch_length=HEADER_SIZE - 12 + len(payload), crc=0), payload)
+    accepted = 3 if codec is Codec.ZSTD else 0
+    await client.send(produce([*[bomb] * 5, batch(b"x", codec=codec)]), 9)
+    for _ in range(accepted or 5):
+        await worker.arrived()
+        worker.release()
+    answers = (await client.receive()).responses[0].partition_responses
+    names = [ErrorCode(each.error_code).name for each in answers]
+    assert names == ["NONE"] * accepted + ["MESSAGE_TOO_LARGE"] * (5 - accepted) + ["NONE"]
+
+
+def test_a_large_request_may_decompress_to_more() -> None:
+    spent = produce_appends.Spent()
+    for _ in range(5):
+        spent.decompress(MAX_DECOMPRESSED // 10, MAX_DECOMPRESSED)
+    for _ in range(11):
+        spent.decompress(1000, MAX_DECOMPRESSED)
+    with pytest.raises(KafkaError) as refused:
+        spent.decompress(1000, MAX_DECOMPRESSED)
+    assert refused.value.code is ErrorCode.MESSAGE_TOO_LARGE
 
 
 @pytest.mark.slow
