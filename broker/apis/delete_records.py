@@ -68,7 +68,7 @@ class DeleteRecords:
             response.topics.append(m.DeleteRecordsResponse.DeleteRecordsTopicResult(name=name, partitions=results))
         if not waiting:
             return response
-        operation = DelayedDeleteRecords(waiting, self._runs, lambda: call.reply(response))
+        operation = DelayedDeleteRecords(call, response, waiting, self._runs)
         leaders = dict.fromkeys(replica for replica, _, _ in waiting)
         self._purgatory.try_complete_else_watch(operation, leaders, request.timeout_ms)
         return None

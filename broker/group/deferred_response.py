@@ -21,19 +21,33 @@ class DeferredResponse(Generic[Result]):
     __slots__ = ("_call", "_deferred", "_response", "_translate")
 
     def __init__(self, call: Call, translate: Callable[[Call, Result], Any]) -> None:
-        self._call = call
+        self._call: Call | None = call
         self._translate = translate
         self._deferred = False
         self._response: Any = None
 
     def __call__(self, result: Result) -> None:
-        response = self._translate(self._call, result)
+        call, self._call = self._call, None
+        if call is None:
+            return
+        response = self._translate(call, result)
         if self._deferred:
-            self._call.reply(response)
+            call.operation = None
+            call.reply(response)
         else:
             self._response = response
 
     def response(self) -> Any:
         """Return the response if there is one; a later answer is sent when it is given."""
         self._deferred = True
+        if self._call is not None:
+            self._call.operation = self
         return self._response
+
+    def client_left(self) -> None:
+        """The client has disconnected: keep nothing of its request.
+
+        The group takes no notice, as in Kafka: a member whose JoinGroup or SyncGroup waits stays until the rebalance is
+        complete, or until the timeout for new members; then its session begins, and expires without heartbeats.
+        """
+        self._call = None

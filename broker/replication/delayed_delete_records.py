@@ -5,12 +5,15 @@ DelayedDeleteRecords).
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from odradek.broker.replication.partition import Replica
 from odradek.broker.runtime.purgatory import DelayedOperation
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from odradek.broker.network.dispatcher import Call
 
 INVALID_LOW_WATERMARK: Final = -1
 Result = m.DeleteRecordsResponse.DeleteRecordsPartitionResult
@@ -21,16 +24,20 @@ Waiting = list[tuple[Replica, int, Result]]
 class DelayedDeleteRecords(DelayedOperation[Replica]):
     """The partitions of one request whose low watermark is below the requested offset."""
 
-    __slots__ = ("_done", "_runs", "_waiting")
+    __slots__ = ("_call", "_response", "_runs", "_waiting")
 
-    def __init__(self, waiting: Waiting, runs: Callable[[int], bool], done: Callable[[], None]) -> None:
-        """`runs` is true for the ids of live brokers. `done` is called once, when every partition has an outcome; after
+    def __init__(
+        self, call: Call, response: m.DeleteRecordsResponse, waiting: Waiting, runs: Callable[[int], bool]
+    ) -> None:
+        """`runs` is true for the ids of live brokers. The response is sent when every partition has an outcome; after
         the timeout it is REQUEST_TIMED_OUT.
         """
         super().__init__()
+        self._call = call
+        self._response = response
         self._waiting = waiting
         self._runs = runs
-        self._done = done
+        call.operation = self
 
     def try_complete(self, replica: Replica) -> None:
         left = []
@@ -58,4 +65,5 @@ class DelayedDeleteRecords(DelayedOperation[Replica]):
     def on_complete(self) -> None:
         for _, _, result in self._waiting:
             result.error_code = ErrorCode.REQUEST_TIMED_OUT
-        self._done()
+        self._call.operation = None
+        self._call.reply(self._response)

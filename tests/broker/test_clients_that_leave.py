@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -10,9 +11,11 @@ from typing import Any
 import pytest
 import uvloop
 
+from odradek.broker.group.deferred_response import DeferredResponse
 from odradek.broker.replication.partition import Replica
 from odradek.broker.server import Broker
 from odradek.protocol import messages as m
+from odradek.protocol.errors import ErrorCode
 from tests.broker.wire import Client, batch, fetch_request, produce_request, running_broker
 from tests.support.eventually import eventually_async
 
@@ -88,6 +91,95 @@ def test_a_client_that_leaves_holds_nothing(
     if request_of is produce:  # a follower is missing: the leader settles no append
         monkeypatch.setattr(Replica, "settled", lambda replica, end_offset, acks: None)
     uvloop.run(leave(tmp_path, request_of, version))
+
+
+async def test_a_deletion_of_records_whose_client_leaves_waits_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The leader has deleted them already, and the followers do so whether the client is there or not."""
+    async with running_broker(tmp_path) as broker:
+        client, other = [await Client.connect(broker.port) for _ in range(2)]
+        await client.create_topic("t")
+        await client.produce("t", batch(b"a", b"b"))
+        monkeypatch.setattr(Replica, "low_watermark", lambda replica, runs: 0)  # a follower does not advance its own
+        partition = m.DeleteRecordsRequest.DeleteRecordsPartition(partition_index=0, offset=2)
+        topic = m.DeleteRecordsRequest.DeleteRecordsTopic(name="t", partitions=[partition])
+        await other.send(m.DeleteRecordsRequest(topics=[topic], timeout_ms=LONG_MS), 2)
+
+        async def waiting() -> int:
+            await client.ask(m.ApiVersionsRequest(), 0)
+            return watchers(broker)
+
+        await eventually_async(waiting, lambda number: number == 1)
+        other.close()
+        await eventually_async(waiting, lambda number: number == 0)
+        replica = broker.replicas.get("t", 0)
+        assert replica is not None
+        assert replica.log.start_offset == 2
+        client.close()
+
+
+def join(member_id: str = "") -> m.JoinGroupRequest:
+    return m.JoinGroupRequest(
+        group_id="g",
+        member_id=member_id,
+        session_timeout_ms=6_000,
+        rebalance_timeout_ms=60_000,
+        protocol_type="consumer",
+        protocols=[m.JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=b"x" * 1000)],
+    )
+
+
+async def members(client: Client) -> int:
+    answer = await client.ask(m.DescribeGroupsRequest(groups=["g"]), 5)
+    return len(answer.groups[0].members)
+
+
+def held_answers() -> int:
+    """The requests of groups that keep their connection."""
+    gc.collect()
+    return sum(
+        each._call is not None and each._call.operation is each
+        for each in gc.get_objects()
+        if isinstance(each, DeferredResponse)
+    )
+
+
+async def test_a_join_and_a_sync_whose_clients_leave_keep_the_member_but_not_the_connection(tmp_path: Path) -> None:
+    """Kafka's coordinator takes no notice of connections: the member stays until the rebalance has ended, and then for
+    its session timeout (GroupCoordinator.onExpireHeartbeat).
+    """
+    async with running_broker(tmp_path, {"group.min.session.timeout.ms": "100"}) as broker:
+        client = await Client.connect(broker.port)
+        await eventually_async(
+            lambda: client.ask(m.FindCoordinatorRequest(coordinator_keys=["g"]), 4),
+            lambda answer: not answer.coordinators[0].error_code,
+        )
+        first = await eventually_async(lambda: client.ask(join(), 3), lambda answer: not answer.error_code)
+        leavers = [await Client.connect(broker.port) for _ in range(3)]
+        await leavers[0].send(
+            m.SyncGroupRequest(group_id="g", generation_id=first.generation_id, member_id="no such member"), 3
+        )
+        assert (await leavers[0].receive()).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+        for each in leavers:
+            await each.send(join(), 3)  # the rebalance waits for the first member
+        await eventually_async(lambda: members(client), lambda number: number == 4)
+        assert held_answers() == 3
+        for each in leavers:
+            each.close()
+        await eventually_async(lambda: members(client), lambda _: held_answers() == 0)
+        assert await members(client) == 4
+        again = await client.ask(join(first.member_id), 3)  # ends the rebalance
+        assert len(again.members) == 4
+        follower = await Client.connect(broker.port)
+        waiting = m.SyncGroupRequest(
+            group_id="g", generation_id=again.generation_id, member_id=again.members[-1].member_id
+        )
+        await follower.send(waiting, 3)
+        await eventually_async(lambda: members(client), lambda _: held_answers() == 1)
+        follower.close()
+        await eventually_async(lambda: members(client), lambda _: held_answers() == 0)
+        client.close()
 
 
 async def test_a_fetch_waits_for_no_more_bytes_than_it_can_get(tmp_path: Path) -> None:
