@@ -22,6 +22,7 @@ from odradek.broker.controller.auto_topic_creation import AutoCreatedTopic, Topi
 from odradek.broker.metadata.cache import NO_LEADER, MetadataCache, TopicMetadata
 from odradek.broker.metadata.state.topics import can_be_made, is_internal, why_missing
 from odradek.broker.metadata.topic_responses import TopicAnswers
+from odradek.broker.quota.quota_managers import QuotaManagers
 from odradek.broker.runtime.turns import each as items_of
 from odradek.broker.runtime.turns import in_turn, later
 from odradek.broker.security.auth_helper import AuthHelper
@@ -59,6 +60,7 @@ class Metadata:
         new_topic: Callable[[str], AutoCreatedTopic],
         answers: TopicAnswers,
         auth: AuthHelper,
+        quotas: QuotaManagers,
         reply_in_turns: Callable[[Call, Callable[[], m.MetadataResponse]], None],
     ) -> None:
         """`new_topic` returns the creation parameters for a topic name; `answers` caches encoded topics;
@@ -70,6 +72,7 @@ class Metadata:
         self._new_topic = new_topic
         self._answers = answers
         self._auth = auth
+        self._quotas = quotas
         self._reply_in_turns = reply_in_turns
 
     def handle(self, call: Call, request: m.MetadataRequest) -> m.MetadataResponse | None:
@@ -86,12 +89,24 @@ class Metadata:
         refused = self._not_creatable(call, missing)
         wanted = [name for name in items_of(missing) if name not in refused and can_be_made(name)]
         if wanted:
-            self._creator.create(
-                [self._new_topic(name) for name in items_of(dict.fromkeys(wanted))],
-                later(lambda outcomes: self._reply(call, self._answer(call, request, {**refused, **outcomes}))),
-            )
+            new = [name for name in items_of(dict.fromkeys(wanted)) if not self._creator.is_creating(name)]
+
+            def created(outcomes: Mapping[str, ErrorCode]) -> None:
+                self._charge(call, [name for name in items_of(new) if outcomes.get(name) is ErrorCode.NONE])
+                self._reply(call, self._answer(call, request, {**refused, **outcomes}))
+
+            self._creator.create([self._new_topic(name) for name in items_of(dict.fromkeys(wanted))], later(created))
             return None
         return self._answer(call, request, refused)
+
+    def _charge(self, call: Call, made: list[str]) -> None:
+        """Charge the partitions of topics that were created for a client to its quota (KIP-599). The client is not
+        throttled for them, and topics are not rejected, as in Kafka: its later CreateTopics requests are.
+        """
+        quota = self._quotas.permissive_mutations(call)
+        for name in items_of(made):
+            topic = self._metadata_cache.topics.get(name)
+            quota.record(len(topic.partitions) if topic is not None else 1)
 
     def _all_topics(self, call: Call) -> list[TopicMetadata | m.MetadataResponse.MetadataResponseTopic]:
         """The topics that the client may describe."""

@@ -216,6 +216,7 @@ def _topic_handlers(services: Services, dispatcher: Dispatcher) -> list[Handler]
             topics.creatable_topic,
             TopicAnswers(metadata_cache),
             auth,
+            services.quotas,
             dispatcher.large.reply_in_turns,
         ),
         FindCoordinator(Coordinators(topics, metadata_cache, services.creator, services.known), auth),

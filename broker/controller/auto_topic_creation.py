@@ -128,6 +128,10 @@ class TopicCreator:
         self._timers = timers
         self._under_way: dict[str, list[Callable[[str, ErrorCode], None]]] = {}
 
+    def is_creating(self, name: str) -> bool:
+        """Whether a request for this topic is pending."""
+        return name in self._under_way
+
     def create(self, wanted: list[AutoCreatedTopic], done: Callable[[Outcomes], None]) -> None:
         """Create topics that do not exist. `done` receives the results once the metadata cache has the topics, once
         the controller has rejected them, or after DEADLINE_MS.

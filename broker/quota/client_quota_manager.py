@@ -140,6 +140,8 @@ class ClientQuotaManager(QuotaEntities[Rate]):
         if sensor is None:
             return 0
         sensor.stat.record(value, now_ms)
+        if sensor.bound == 0 and self._most_throttle_ms == MOST_THROTTLE_MS:
+            return 0  # Kafka's infinite throttle time becomes -1 where it is made an int: the client is not throttled
         return min(sensor.stat.throttle_ms(sensor.bound, now_ms), self._most_throttle_ms)
 
     def unrecord(self, call: Call, value: float, now_ms: int) -> None:

@@ -56,7 +56,8 @@ class BoundedControllerMutationQuota(ControllerMutationQuota):
             sensor.stat.record(partitions, sensor.bound, now_ms)
             throttle_ms = sensor.stat.throttle_ms(sensor.bound, now_ms)
         if throttle_ms > 0:
-            self._throttled_until_ms = now_ms + throttle_ms
+            if sensor.bound > 0:  # else Kafka's infinite throttle time becomes -1 where it is made an int
+                self._throttled_until_ms = now_ms + throttle_ms
             if self._is_strict:
                 raise KafkaError(ErrorCode.THROTTLING_QUOTA_EXCEEDED)  # without a message, as from Kafka
 

@@ -113,6 +113,12 @@ class QuotaManagers:
             return UNBOUNDED
         return self.controller_mutation.quota_for(call, is_strict=call.version >= strict_since)
 
+    def permissive_mutations(self, call: Call) -> ControllerMutationQuota:
+        """The quota for the partitions that are created for a request of another API."""
+        if not self.controller_mutation.is_enabled:
+            return UNBOUNDED
+        return self.controller_mutation.quota_for(call, is_strict=False)
+
     def throttle_mutations(self, call: Call, quota: ControllerMutationQuota) -> None:
         """Charge a request that created or deleted partitions; call this before its response is sent."""
         usage = call.usage

@@ -22,6 +22,8 @@ from odradek.broker.controller.auto_topic_creation import AutoCreatedTopic, Outc
 from odradek.broker.metadata.cache import MetadataCache
 from odradek.broker.metadata.topic_responses import TopicAnswers
 from odradek.broker.network.dispatcher import Call
+from odradek.broker.quota.quota_managers import QuotaManagers
+from odradek.broker.quota.state.rates import QuotaConfig
 from odradek.broker.registry import znodes
 from odradek.broker.registry.embedded import EmbeddedEnsemble
 from odradek.broker.registry.interface import ensure_path
@@ -185,6 +187,9 @@ class Creator:
     def __init__(self, outcome: ErrorCode) -> None:
         self._outcome = outcome
 
+    def is_creating(self, name: str) -> bool:
+        return False
+
     def create(self, wanted: list[AutoCreatedTopic], done: Callable[[Outcomes], None]) -> None:
         done({topic.name: self._outcome for topic in wanted})
 
@@ -221,6 +226,7 @@ def test_a_topic_that_may_exist_is_not_reported_as_missing(outcome: ErrorCode, n
         AutoCreatedTopic,
         TopicAnswers(metadata_cache),
         AuthHelper(),
+        QuotaManagers(QuotaConfig(), QuotaConfig(), SystemClock()),
         lambda call, make: call.reply(make()),
     )
     call = Question()

@@ -28,6 +28,7 @@ from odradek.broker.metadata.cache import (
 )
 from odradek.broker.metadata.topic_responses import MOST_BYTES, OVERHEAD_BYTES, TopicAnswers
 from odradek.broker.network.dispatcher import Call
+from odradek.broker.quota.quota_managers import QuotaManagers
 from odradek.broker.security.auth_helper import AuthHelper
 from odradek.protocol import messages as m
 from odradek.protocol.encoded import EncodedElement
@@ -210,6 +211,7 @@ def harness(most_bytes: int) -> tuple[MetadataCache, TopicAnswers, Metadata]:
     metadata_cache.own = metadata_cache_of(9, list(LISTENERS), None)
     answers = TopicAnswers(metadata_cache, most_bytes)
     none = cast(TopicCreator, None)  # no topic is ever created
+    quotas = cast(QuotaManagers, None)
 
     def at_once(call: Call, make: Callable[[], R]) -> None:
         call.reply(make())
@@ -217,7 +219,7 @@ def harness(most_bytes: int) -> tuple[MetadataCache, TopicAnswers, Metadata]:
     return (
         metadata_cache,
         answers,
-        Metadata(metadata_cache, none, lambda: False, AutoCreatedTopic, answers, AuthHelper(), at_once),
+        Metadata(metadata_cache, none, lambda: False, AutoCreatedTopic, answers, AuthHelper(), quotas, at_once),
     )
 
 

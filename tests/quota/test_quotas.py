@@ -296,6 +296,37 @@ async def test_a_topic_is_created_for_a_client_that_has_no_mutations_left(
     other.close()
 
 
+async def test_topics_that_are_created_automatically_are_charged_to_the_client(broker: Broker, client: Client) -> None:
+    """Kafka's quota for them is permissive: it rejects none of them, but the next CreateTopics request."""
+    await set_quota(broker, client, ANYBODY, controller_mutation_rate=1)
+    names = [f"automatic-{number}" for number in range(15)]  # the bucket has 11 tokens
+    request = m.MetadataRequest(
+        topics=[m.MetadataRequest.MetadataRequestTopic(name=name) for name in names], allow_auto_topic_creation=True
+    )
+    answer = await client.ask(request, 12)
+    assert ([each.error_code for each in answer.topics], answer.throttle_time_ms) == ([ErrorCode.NONE] * 15, 0)
+    refused = await client.ask(_topic("b", 1), 7)
+    assert refused.topics[0].error_code == ErrorCode.THROTTLING_QUOTA_EXCEEDED
+    assert 0 < refused.throttle_time_ms <= 4000
+
+
+async def test_a_quota_of_0_throttles_as_in_kafka(broker: Broker, client: Client) -> None:
+    """Kafka accepts it. Its infinite throttle time becomes -1, so producers and consumers are not throttled at all, and
+    mutations are rejected without a throttle time.
+    """
+    await client.create_topic("t")
+    await set_quota(broker, client, ANYBODY, producer_byte_rate=0, consumer_byte_rate=0, controller_mutation_rate=0)
+    for _ in range(2):
+        written = await client.ask(produce_request("t", batch(KB)), 9)
+        assert (written.throttle_time_ms, written.responses[0].partition_responses[0].error_code) == (0, ErrorCode.NONE)
+        found = await client.ask(fetch_request("t", 0), 4)
+        assert (found.throttle_time_ms, len(found.responses[0].partitions[0].records) > 1000) == (0, True)
+    old = await client.ask(_topic("old", 1), 5)
+    assert (old.throttle_time_ms, old.topics[0].error_code) == (0, ErrorCode.NONE)
+    new = await client.ask(_topic("new", 1), 7)
+    assert (new.throttle_time_ms, new.topics[0].error_code) == (0, ErrorCode.THROTTLING_QUOTA_EXCEEDED)
+
+
 async def test_a_new_session_reads_the_changes_that_were_missed() -> None:
     clock = VirtualTime()
     clients, connections = (

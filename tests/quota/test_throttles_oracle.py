@@ -167,3 +167,62 @@ async def connections(side: Side) -> None:
 async def test_connections_over_the_quota_of_their_address_are_closed(sides: tuple[Side, Side]) -> None:
     for side in sides:
         await connections(side)
+
+
+def created(name: str) -> m.CreateTopicsRequest:
+    topic = m.CreateTopicsRequest.CreatableTopic(name=name, num_partitions=1, replication_factor=1)
+    return m.CreateTopicsRequest(topics=[topic], timeout_ms=10_000)
+
+
+async def zeros(side: Side) -> list[tuple[int, int]]:
+    """Throttle times and errors of a client whose quotas are 0."""
+    name, client_id = f"zero-{uuid.uuid4()}", f"c-{uuid.uuid4()}"
+    await side.admin.create_topic(name)
+    answers = []
+    quotas = {"producer_byte_rate": 0, "consumer_byte_rate": 0, "controller_mutation_rate": 0}
+    async with side.quota({"client-id": client_id}, **quotas):
+
+        async def refused() -> Any:
+            return await side.ask(created(f"{name}-{uuid.uuid4()}"), 7, client_id)
+
+        found = await eventually_async(
+            refused, lambda answer: answer.topics[0].error_code == ErrorCode.THROTTLING_QUOTA_EXCEEDED
+        )
+        answers.append((found.throttle_time_ms, found.topics[0].error_code))
+        found = await side.ask(created(f"{name}-old"), 5, client_id)
+        answers.append((found.throttle_time_ms, found.topics[0].error_code))
+        for _ in range(2):
+            found = await side.ask(produce_request(name, batch(b"v")), 9, client_id)
+            answers.append((found.throttle_time_ms, found.responses[0].partition_responses[0].error_code))
+            found = await side.ask(fetch_request(name, 0), 4, client_id)
+            answers.append((found.throttle_time_ms, found.responses[0].partitions[0].error_code))
+    return answers
+
+
+async def test_quotas_of_0_throttle_as_kafkas_do(sides: tuple[Side, Side]) -> None:
+    ours, theirs = await asyncio.gather(*map(zeros, sides))
+    assert ours == theirs
+
+
+async def automatic(side: Side) -> list[tuple[int, int]]:
+    """CreateTopics requests of a client before and after topics were created automatically for it."""
+    name, client_id = f"automatic-{uuid.uuid4()}", f"c-{uuid.uuid4()}"
+    answers = []
+    async with side.quota({"client-id": client_id}, controller_mutation_rate=0.1):  # 1.1 tokens
+        wanted = [m.MetadataRequest.MetadataRequestTopic(name=f"{name}-{number}") for number in range(5)]
+        request = m.MetadataRequest(topics=wanted, allow_auto_topic_creation=True)
+        await eventually_async(
+            lambda: side.ask(request, 9, client_id), lambda answer: not any(each.error_code for each in answer.topics)
+        )
+        for version in (7, 5):
+            found = await side.ask(created(f"{name}-v{version}"), version, client_id)
+            answers.append((found.throttle_time_ms > 0, found.topics[0].error_code))
+    return answers
+
+
+async def test_topics_that_are_created_automatically_are_charged_as_kafka_charges_them(
+    sides: tuple[Side, Side],
+) -> None:
+    ours, theirs = await asyncio.gather(*map(automatic, sides))
+    assert ours == theirs
+    assert ours[0] == (True, ErrorCode.THROTTLING_QUOTA_EXCEEDED)
