@@ -433,7 +433,7 @@ class ProducerState:
                 del self._verifications[producer_id]
 
     def _trim(self) -> None:
-        """Remove producers where there are too many, and a tenth more, so that the next ones come at no cost.
+        """Remove producers where there are too many, and a quarter more, so that the next ones come at no cost.
 
         A client can invent any number of producer ids, so the number of a log is limited (KIP-936 limits how fast they
         come). Those with an open transaction stay. The others leave in the order of their last batch, after those that
@@ -445,7 +445,7 @@ class ProducerState:
             for producer_id, producer in self._producers.items()
             if producer.transaction_start < 0 and producer_id not in self._verifications
         ]
-        spare = self._most // 10
+        spare = self._most // 4
         for _, _, producer_id in nsmallest(len(self._producers) - self._most + spare + 1, idle):
             del self._producers[producer_id]
         self._trim_above = max(self._most, len(self._producers) + spare)

@@ -37,8 +37,9 @@ async def shown_lost(client: Client, *lost: tuple[str, int]) -> dict[tuple[str, 
     )
 
 
-@pytest.mark.parametrize("fault", ["write", "fsync", "checkpoint", "deletion"])
+@pytest.mark.parametrize("fault", ["write", "read-only", "fsync", "checkpoint", "deletion"])
 async def test_a_directory_on_a_failed_disk_goes_offline_and_the_other_stays_online(tmp_path: Path, fault: str) -> None:
+    """A file system becomes read-only under open files when it finds an error; `mount -o remount,ro` refuses to."""
     disk = Disk()
     properties = {"replica.high.watermark.checkpoint.interval.ms": "20"} if fault == "checkpoint" else {}
     configs = {"flush.messages": "1"} if fault == "fsync" else {}
@@ -49,6 +50,10 @@ async def test_a_directory_on_a_failed_disk_goes_offline_and_the_other_stays_onl
             assert (await client.produce("t", batch(b"kept"), partition=index)).error_code == 0
         if fault == "write":
             disk.place, disk.write_error = f"/d1/t-{there[0]}/", errno.EIO
+            lost = await client.produce("t", batch(b"lost"), partition=there[0])
+            assert lost.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        elif fault == "read-only":
+            disk.place, disk.write_error = "/d1/", errno.EROFS
             lost = await client.produce("t", batch(b"lost"), partition=there[0])
             assert lost.error_code == ErrorCode.KAFKA_STORAGE_ERROR
         elif fault == "fsync":
