@@ -49,7 +49,7 @@ AT_ONCE: Final = 16
 """Partitions of one control request after which the loop serves others between two of them: each may create or delete a
 log, which takes milliseconds."""
 METADATA_AT_ONCE: Final = 1000
-"""Partitions of one UpdateMetadata request after which the loop serves others. It takes effect as a whole, at the end."""
+"""Partitions of one UpdateMetadata request after which the loop serves others. It has its effect at the end."""
 ControlRequest = m.LeaderAndIsrRequest.LeaderAndIsrPartitionState
 
 
