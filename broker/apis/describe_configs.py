@@ -30,6 +30,10 @@ LOGGER: Final = 8
 CLIENT_METRICS: Final = 16
 AT_ONCE: Final = 8
 """Resources after which the loop serves others: each takes up to a millisecond."""
+RESPONSE_BYTES: Final = 64 * 1024 * 1024
+"""The limit for a response, which has some hundred times the size of its request if that repeats one name."""
+ENTRY_BYTES: Final = 16
+"""What an entry takes beside its strings."""
 Result = m.DescribeConfigsResponse.DescribeConfigsResult
 ResourceResult = m.DescribeConfigsResponse.DescribeConfigsResourceResult
 
@@ -59,16 +63,25 @@ class DescribeConfigs:
 
     async def _answer(self, call: Call, request: m.DescribeConfigsRequest) -> None:
         # A resource that the request repeats is described once; its results are one object.
-        found: dict[tuple[int, str, tuple[str, ...] | None], m.DescribeConfigsResponse.DescribeConfigsResult] = {}
-        results = []
+        found: dict[tuple[int, str, tuple[str, ...] | None], tuple[Result, int]] = {}
+        results, size = [], 0
         for each in request.resources:
             keys = each.configuration_keys
             key = each.resource_type, each.resource_name, None if keys is None else tuple(keys)
             if key not in found:
-                found[key] = await self._describe(call, request, each)
+                result = await self._describe(call, request, each)
+                found[key] = result, _size(result)
                 if len(found) % AT_ONCE == 0:
                     await asyncio.sleep(0)
-            results.append(found[key])
+            result, bytes_ = found[key]
+            size += bytes_
+            if size > RESPONSE_BYTES:
+                text = (
+                    f"the response to DescribeConfigs of {len(results) + 1} resources takes over {RESPONSE_BYTES} bytes"
+                )
+                call.connection.refuse("large response", text)
+                return
+            results.append(result)
         call.reply(m.DescribeConfigsResponse(results=results))
 
     async def _describe(
@@ -150,3 +163,13 @@ def _entry(
         documented = request.include_documentation or not entry.documentation
         result.documentation = entry.documentation if documented else None
     return result
+
+
+def _size(result: Result) -> int:
+    """About how many bytes a result takes in a response."""
+    size = len(result.resource_name) + len(result.error_message or "") + ENTRY_BYTES
+    for entry in result.configs:
+        size += len(entry.name) + len(entry.value or "") + len(entry.documentation or "") + ENTRY_BYTES
+        for synonym in entry.synonyms:
+            size += len(synonym.name) + len(synonym.value or "") + ENTRY_BYTES
+    return size

@@ -351,3 +351,22 @@ async def test_the_waits_of_many_fetches_end_in_turns(
     assert seen.count(False) == 1
     for each_client in crowd:
         each_client._writer.close()
+
+
+async def test_a_response_with_the_configuration_of_one_topic_again_and_again_is_limited(
+    broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await client.create_topic(TOPIC)
+    resource = m.DescribeConfigsRequest.DescribeConfigsResource(
+        resource_type=2, resource_name=TOPIC, configuration_keys=None
+    )
+    request = m.DescribeConfigsRequest(resources=[resource] * 20, include_synonyms=True, include_documentation=True)
+    size = len((await client.ask(request, 4)).encode(4))
+    monkeypatch.setattr(describe_configs, "RESPONSE_BYTES", 2 * size)
+    assert len((await client.ask(request, 4)).results) == 20
+    request.resources *= 5
+    await client.send(request, 4)
+    assert await client.is_closed()
+    other = await Client.connect(broker.port)
+    assert (await other.ask(m.DescribeConfigsRequest(resources=[resource]), 4)).results[0].configs
+    other.close()

@@ -81,7 +81,10 @@ class Member:
 
     def metadata(self, protocol: str | None) -> bytes:
         """The member's metadata for this protocol, empty when it does not support the protocol."""
-        return next((metadata for name, metadata in self.terms.protocols if name == protocol), b"")
+        for name, metadata in self.terms.protocols:
+            if name == protocol:
+                return metadata
+        return b""
 
 
 class ClassicGroupMembers:
