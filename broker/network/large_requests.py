@@ -19,6 +19,7 @@ import struct
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from odradek.broker.runtime.freeing import freeing
 from odradek.broker.runtime.turns import SlicedList, Turns, busy_clock, each, in_turn
 from odradek.broker.runtime.usage import Usage, measured
 from odradek.protocol.errors import ProtocolError
@@ -181,8 +182,14 @@ class LargeRequests:
         """Encode and send the response of a large request; on the loop, this begins a turn of its own."""
         if in_turn():
             self._encode(call, response)
-        else:
-            self._turns.run(lambda: self._encode(call, response))
+            return
+        responses = [response]
+
+        def encode() -> None:
+            self._encode(call, responses[0])
+            _free(responses)
+
+        self._turns.run(encode)
 
     def reply_in_turns(self, call: Call, make: Callable[[], Any]) -> None:
         """Make the long response of a small request, and send it, in turns with the loop."""
@@ -208,24 +215,26 @@ class LargeRequests:
             call.usage = Usage(self._busy_ns, self._busy_ns(), len(frame))
         try:
             if not connection.closed:
-                self._answer(call, frame, body, meter)
+                _free(self._answer(call, frame, body, meter))
         finally:
             meter.release()
             connection.set_muted(muted=False)
 
-    def _answer(self, call: Call, frame: Bytes, body: int, meter: Metered) -> None:
+    def _answer(self, call: Call, frame: Bytes, body: int, meter: Metered) -> list[Any]:
+        """Handle a request; returns the messages that can be freed."""
         connection, route = call.connection, call.route
         try:
             request, _ = route.decode_metered(frame, body, meter)
         except (ProtocolError, struct.error, IndexError) as error:
             text = f"a request {route.name} v{route.version} of {len(frame)} bytes cannot be decoded: {error}"
             connection.refuse("invalid request", text)
-            return
+            return []
         except LargeRequestError:
             self.rejected += 1
             text = f"a request {route.name} v{route.version} of {len(frame)} bytes takes over {DECODED_BYTES} in memory"
             connection.refuse("large request", text)
-            return
+            return []
+        response = None
         try:
             if call.usage is None:
                 response = route.handle(call, request)
@@ -243,6 +252,7 @@ class LargeRequests:
         except Exception:
             log.exception("request failed api=%s version=%d client_id=%r", route.name, route.version, call.client_id)
             connection.close()
+        return [request, response]
 
     def _encode(self, call: Call, response: Any) -> None:
         connection, route = call.connection, call.route
@@ -258,3 +268,9 @@ class LargeRequests:
             return
         connection.answer(call, parts)
         route.count_sliced(call, response, route.now_ns() - call.started_ns, each)
+
+
+def _free(messages: list[Any]) -> None:
+    """Free large messages in turns with the loop."""
+    for _ in each(freeing(messages)):
+        pass
