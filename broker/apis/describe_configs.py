@@ -64,7 +64,8 @@ class DescribeConfigs:
     async def _answer(self, call: Call, request: m.DescribeConfigsRequest) -> None:
         # A resource that the request repeats is described once; its results are one object.
         found: dict[tuple[int, str, tuple[str, ...] | None], tuple[Result, int]] = {}
-        results, size = [], 0
+        results: list[Result] = []
+        size = 0
         for each in request.resources:
             keys = each.configuration_keys
             key = each.resource_type, each.resource_name, None if keys is None else tuple(keys)
