@@ -14,6 +14,7 @@ from odradek.cli import main
 from odradek.protocol import messages as m
 from odradek.protocol.batch import records
 from odradek.protocol.errors import ErrorCode, KafkaError
+from tests.broker.pair import running_pair
 from tests.broker.wire import Client, batch, running_broker
 from tests.support.eventually import eventually_async
 
@@ -164,3 +165,24 @@ async def test_a_start_reports_logs_that_the_registry_does_not_have(
     (line,) = [each.getMessage() for each in caplog.records if "without a topic" in each.getMessage()]
     assert f"path={tmp_path / 'forgotten-7'} topic=forgotten partition=7 bytes=" in line
     assert (tmp_path / "forgotten-7" / f"{0:020d}.log").stat().st_size
+
+
+async def test_the_logs_of_one_broker_of_a_cluster_become_a_broker_of_their_own(tmp_path: Path) -> None:
+    """The way out when the registry of several brokers has lost topics: a copy of a replica is served and mirrored."""
+    async with running_pair(tmp_path / "cluster") as pair:
+        await pair.create("orders", [1, 2], [2, 1])
+        for index, leader in enumerate((1, 2)):
+            written = await pair.clients[leader].produce("orders", batch(b"order"), partition=index)
+            assert written.error_code == 0
+    copy = tmp_path / "copy"
+    shutil.copytree(tmp_path / "cluster" / "2", copy)
+    result = run("repair", "--data", str(copy))
+    assert result.exit_code == 0, result.output
+    async with running_broker(copy, {"broker.id": "2"}) as broker:
+        client = await Client.connect(broker.port)
+        for index in range(2):
+            answer = await eventually_async(
+                lambda index=index: client.fetch("orders", 0, partition=index), lambda found: not found.error_code
+            )
+            assert [record.value for record in records(answer.records)] == [b"order"]
+        client.close()
