@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from odradek.broker.config.client_store import ClientConfigs
 from odradek.broker.config.state.client_quotas import ENTITY_TYPES, IP
 from odradek.broker.runtime.request_tasks import RequestTasks
+from odradek.broker.runtime.turns import each as items_of
 from odradek.broker.security.auth_helper import AuthHelper
 from odradek.broker.security.state.acls import AclOperation
 from odradek.protocol import messages as m
@@ -58,8 +59,9 @@ class AlterClientQuotas:
         outcomes: dict[tuple[tuple[str, str | None], ...], Outcome] = {}
         for entry in request.entries:
             given = {part.entity_type: part.entity_name for part in entry.entity}
-            order = [*(kind for kind in ENTITY_TYPES if kind in given), *(k for k in given if k not in ENTITY_TYPES)]
-            entity = {kind: given[kind] for kind in order}
+            order: list[str] = [kind for kind in ENTITY_TYPES if kind in given]
+            order += [kind for kind in items_of(given) if kind not in ENTITY_TYPES]
+            entity = {kind: given[kind] for kind in items_of(order)}
             outcomes[tuple(entity.items())] = await self._alter(entity, entry, request.validate_only)
         call.reply(
             Response(
@@ -67,9 +69,11 @@ class AlterClientQuotas:
                     Response.EntryData(
                         error_code=code,
                         error_message=message,
-                        entity=[Response.EntityData(entity_type=kind, entity_name=name) for kind, name in entity],
+                        entity=[
+                            Response.EntityData(entity_type=kind, entity_name=name) for kind, name in items_of(entity)
+                        ],
                     )
-                    for entity, (code, message) in outcomes.items()
+                    for entity, (code, message) in items_of(outcomes.items())
                 ]
             )
         )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from odradek.broker.controller.controller import Controller
 from odradek.broker.runtime.request_tasks import RequestTasks
+from odradek.broker.runtime.turns import each as items_of
 from odradek.broker.security.auth_helper import AuthHelper
 from odradek.broker.security.state.acls import AclOperation
 from odradek.protocol import messages as m
@@ -57,7 +58,7 @@ class AlterPartitionReassignments:
             call.reply(response)
             return
         topics: dict[str, m.AlterPartitionReassignmentsResponse.ReassignableTopicResponse] = {}
-        for (topic, index), (code, message) in outcomes.items():
+        for (topic, index), (code, message) in items_of(outcomes.items()):
             result = topics.setdefault(topic, TopicResponse(name=topic))
             result.partitions.append(PartitionResponse(partition_index=index, error_code=code, error_message=message))
         response.responses = list(topics.values())

@@ -5,11 +5,16 @@ Only the controller serves it. The changes of each user succeed or fail as a who
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
+from typing import TYPE_CHECKING, TypeVar
 
 from odradek.broker.config.client_store import ClientConfigs
 from odradek.broker.controller.controller import Controller
 from odradek.broker.runtime.request_tasks import RequestTasks
+from odradek.broker.runtime.turns import SlicedList
+from odradek.broker.runtime.turns import each as items_of
 from odradek.broker.security.auth_helper import AuthHelper
 from odradek.broker.security.state.acls import AclOperation
 from odradek.protocol import messages as m
@@ -25,6 +30,7 @@ if TYPE_CHECKING:
 
 Response = m.AlterUserScramCredentialsResponse
 Result = Response.AlterUserScramCredentialsResult
+Change = TypeVar("Change", UserScramCredentialDeletion, UserScramCredentialUpsertion)
 
 
 class AlterUserScramCredentials:
@@ -45,30 +51,27 @@ class AlterUserScramCredentials:
         self._request_tasks.run(self._alter(call, request), call.connection.close)
 
     async def _alter(self, call: Call, request: m.AlterUserScramCredentialsRequest) -> None:
-        deletions = [UserScramCredentialDeletion(each.name, each.mechanism) for each in request.deletions]
-        upsertions = [
+        deletions = SlicedList(UserScramCredentialDeletion(each.name, each.mechanism) for each in request.deletions)
+        upsertions = SlicedList(
             UserScramCredentialUpsertion(
                 each.name, each.mechanism, each.iterations, bytes(each.salt), bytes(each.salted_password)
             )
             for each in request.upsertions
-        ]
-        users = dict.fromkeys([*(each.user for each in deletions), *(each.user for each in upsertions)])
+        )
+        users = dict.fromkeys(each.user for each in chain(deletions, upsertions))
         if not self._controller.is_active:
-            refused = dict.fromkeys(users, KafkaError(ErrorCode.NOT_CONTROLLER))
+            refused = dict.fromkeys(items_of(users), KafkaError(ErrorCode.NOT_CONTROLLER))
         elif not self._auth.authorize_cluster(call, AclOperation.ALTER):
-            refused = dict.fromkeys(users, KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
+            refused = dict.fromkeys(items_of(users), KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
         else:
             refused = problems(deletions, upsertions)
+        deletions_of, upsertions_of = _by_user(deletions), _by_user(upsertions)
         results = []
-        for user in users:
+        for user in items_of(users):
             error = refused.get(user)
             if error is None:
                 try:
-                    await self._configs.alter_credentials(
-                        user,
-                        [each for each in deletions if each.user == user],
-                        [each for each in upsertions if each.user == user],
-                    )
+                    await self._configs.alter_credentials(user, deletions_of.get(user, ()), upsertions_of.get(user, ()))
                 except KafkaError as failure:
                     error = failure
             result = Result(user=user)
@@ -76,3 +79,10 @@ class AlterUserScramCredentials:
                 result.error_code, result.error_message = error.code, error.message or None
             results.append(result)
         call.reply(Response(results=results))
+
+
+def _by_user(requests: Iterable[Change]) -> Mapping[str, Sequence[Change]]:
+    found: defaultdict[str, list[Change]] = defaultdict(list)
+    for request in requests:
+        found[request.user].append(request)
+    return found

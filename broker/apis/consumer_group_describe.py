@@ -12,6 +12,7 @@ from odradek.broker.group.group_metadata_manager import GroupMetadataManager
 from odradek.broker.group.state.consumer_group import ConsumerMembership
 from odradek.broker.group.state.consumer_group_members import ConsumerMember
 from odradek.broker.metadata.cache import MetadataCache
+from odradek.broker.runtime.turns import each as items_of
 from odradek.broker.security.auth_helper import AuthHelper
 from odradek.broker.security.state.acls import AclOperation, ResourceType
 from odradek.protocol import messages as m
@@ -53,9 +54,14 @@ class ConsumerGroupDescribe:
             ]
             return Response(groups=refused)
         described = [self._authorized(call, group_id) for group_id in request.group_ids]
-        described.sort(key=lambda group: group.error_code != ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        if self._auth.is_enabled:
+            refusal = ErrorCode.GROUP_AUTHORIZATION_FAILED
+            described = [
+                *(group for group in items_of(described) if group.error_code == refusal),
+                *(group for group in items_of(described) if group.error_code != refusal),
+            ]
         if request.include_authorized_operations:
-            for group in described:
+            for group in items_of(described):
                 if group.error_code == ErrorCode.NONE:
                     group.authorized_operations = self._auth.authorized_operations(
                         call, ResourceType.GROUP, group.group_id

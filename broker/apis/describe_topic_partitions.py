@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Final
 
 from odradek.broker.metadata.cache import NO_LEADER, MetadataCache, TopicMetadata
 from odradek.broker.metadata.state.topics import is_internal, why_missing
+from odradek.broker.runtime.turns import each as items_of
+from odradek.broker.runtime.turns import in_order
 from odradek.broker.security.auth_helper import AuthHelper
 from odradek.broker.security.state.acls import AclOperation, ResourceType
 from odradek.protocol import messages as m
@@ -47,13 +49,13 @@ class DescribeTopicPartitions:
         begin = FROM_THE_BEGINNING if cursor is None else (cursor.topic_name, cursor.partition_index)
         named = dict.fromkeys(topic.name for topic in request.topics)
         if begin[1] < 0 or (cursor is not None and named and begin[0] not in named):
-            return Response(topics=[Topic(name=name, error_code=ErrorCode.INVALID_REQUEST) for name in named])
+            return Response(topics=[Topic(name=name, error_code=ErrorCode.INVALID_REQUEST) for name in items_of(named)])
         names = named or self._metadata_cache.topics
         left = max(1, min(self._limit(), request.response_partition_limit))
         response = Response()
-        wanted = sorted(name for name in names if name >= begin[0])
+        wanted = in_order(name for name in items_of(names) if name >= begin[0])
         described = self._auth.filter_by_authorized(call, AclOperation.DESCRIBE, ResourceType.TOPIC, wanted)
-        for name in wanted:
+        for name in items_of(wanted):
             if name not in described:
                 continue
             if not left:
@@ -73,7 +75,7 @@ class DescribeTopicPartitions:
                 break
         response.topics += [
             Topic(name=name, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-            for name in (wanted if named else ())
+            for name in items_of(wanted if named else ())
             if name not in described
         ]
         return response

@@ -15,6 +15,7 @@ from odradek.broker.controller.auto_topic_creation import TopicsKnown
 from odradek.broker.controller.controller import Controller
 from odradek.broker.metadata.cache import MetadataCache
 from odradek.broker.runtime.request_tasks import RequestTasks
+from odradek.broker.runtime.turns import each as items_of
 from odradek.broker.security.auth_helper import AuthHelper
 from odradek.broker.security.state.acls import AclOperation
 from odradek.protocol import messages as m
@@ -81,7 +82,7 @@ class ElectLeaders:
                 partitions = [(topic.name, each.index) for topic in self._metadata_cache for each in topic.partitions]
             call.reply(_response(dict.fromkeys(partitions, (error.code, None))))
             return
-        missing = {each: leader for each, (code, leader) in elections.items() if code is ErrorCode.NONE}
+        missing = {each: leader for each, (code, leader) in items_of(elections.items()) if code is ErrorCode.NONE}
 
         def all_are_known() -> bool:
             for each in list(missing):
@@ -93,7 +94,7 @@ class ElectLeaders:
         def answer() -> None:
             outcomes: dict[TopicPartition, Outcome] = {
                 each: (code, MESSAGES.get(code))
-                for each, (code, _) in elections.items()
+                for each, (code, _) in items_of(elections.items())
                 if partitions is not None or code is not ErrorCode.ELECTION_NOT_NEEDED
             }
             late: Outcome = ErrorCode.REQUEST_TIMED_OUT, None
@@ -104,7 +105,7 @@ class ElectLeaders:
 
 def _response(outcomes: dict[TopicPartition, Outcome]) -> m.ElectLeadersResponse:
     topics: dict[str, m.ElectLeadersResponse.ReplicaElectionResult] = {}
-    for (topic, index), (code, message) in outcomes.items():
+    for (topic, index), (code, message) in items_of(outcomes.items()):
         result = topics.setdefault(topic, TopicResult(topic=topic))
         result.partition_result.append(PartitionResult(partition_id=index, error_code=code, error_message=message))
     return m.ElectLeadersResponse(replica_election_results=list(topics.values()))

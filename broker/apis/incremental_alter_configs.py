@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from odradek.broker.config.admin_manager import TOPIC, AlterConfigOp, ConfigWriter
 from odradek.broker.runtime.request_tasks import RequestTasks
+from odradek.broker.runtime.turns import SlicedList
 from odradek.broker.security.auth_helper import AuthHelper
 from odradek.broker.security.state.acls import AclOperation, ResourceType
 from odradek.protocol import messages as m
@@ -45,7 +46,9 @@ class IncrementalAlterConfigs:
             try:
                 if counts[kind, name] > 1:
                     raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
-                changes = [AlterConfigOp(each.name, each.config_operation, each.value) for each in resource.configs]
+                changes = SlicedList(
+                    AlterConfigOp(each.name, each.config_operation, each.value) for each in resource.configs
+                )
                 await self._writer.alter(
                     kind,
                     name,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from odradek.broker.controller.controller import Controller
 from odradek.broker.runtime.request_tasks import RequestTasks
+from odradek.broker.runtime.turns import each as items_of
 from odradek.broker.security.auth_helper import AuthHelper
 from odradek.broker.security.state.acls import AclOperation
 from odradek.protocol import messages as m
@@ -53,7 +54,7 @@ class ListPartitionReassignments:
             call.reply(m.ListPartitionReassignmentsResponse(error_code=error.code, error_message=error.message))
             return
         topics: dict[str, m.ListPartitionReassignmentsResponse.OngoingTopicReassignment] = {}
-        for (topic, index), move in moves.items():
+        for (topic, index), move in items_of(moves.items()):
             topics.setdefault(topic, Topic(name=topic)).partitions.append(
                 Partition(
                     partition_index=index,

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from odradek.broker.group.offset_metadata_manager import OffsetMetadataManager
 from odradek.broker.metadata.cache import MetadataCache
+from odradek.broker.runtime.turns import each as items_of
 from odradek.broker.security.auth_helper import AuthHelper
 from odradek.broker.security.state.acls import AclOperation, ResourceType
 from odradek.protocol import messages as m
@@ -38,20 +39,21 @@ class OffsetDelete:
             refusal, count = self._partition_count(call, topic.name)
             answers = [
                 Response.OffsetDeleteResponsePartition(partition_index=index, error_code=refusal)
-                for index in dict.fromkeys(each.partition_index for each in topic.partitions)
+                for index in items_of(dict.fromkeys(each.partition_index for each in topic.partitions))
             ]
             if not answers:
                 continue
             topics.setdefault(topic.name, Response.OffsetDeleteResponseTopic(name=topic.name)).partitions += answers
             wanted += [
                 ((topic.name, answer.partition_index), answer)
-                for answer in answers
+                for answer in items_of(answers)
                 if 0 <= answer.partition_index < count
             ]
-        error, codes = self._offsets.delete_offsets(request.group_id, [partition for partition, _ in wanted])
+        partitions = [partition for partition, _ in items_of(wanted)]
+        error, codes = self._offsets.delete_offsets(request.group_id, partitions)
         if error:
             return Response(error_code=error)
-        for (_, answer), code in zip(wanted, codes, strict=True):
+        for (_, answer), code in items_of(zip(wanted, codes, strict=True)):
             answer.error_code = code
         return Response(topics=list(topics.values()))
 

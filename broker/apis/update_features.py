@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from odradek.broker.controller.controller import Controller
 from odradek.broker.metadata.features import FeatureLevels
+from odradek.broker.runtime.turns import each as items_of
 from odradek.broker.security.auth_helper import AuthHelper
 from odradek.broker.security.state.acls import AclOperation
 from odradek.protocol import messages as m
@@ -53,7 +54,7 @@ class UpdateFeatures:
         else:
             wanted = request.feature_updates
         results = []
-        for name, update in {each.feature: each for each in wanted}.items():
+        for name, update in items_of({each.feature: each for each in items_of(wanted)}.items()):
             kind = update.upgrade_type
             if call.version == 0 and update.allow_downgrade:
                 kind = SAFE_DOWNGRADE

@@ -45,6 +45,10 @@ class Operation(IntEnum):
     SUBTRACT = 3
 
 
+NAMES_IN_AN_ERROR: Final = 100
+"""The message of an error has to fit its field."""
+
+
 class AlterConfigOp(NamedTuple):
     """The requested change of one property; `operation` is the code from the request."""
 
@@ -108,7 +112,7 @@ class ConfigWriter:
         Raises KafkaError with INVALID_REQUEST, INVALID_CONFIG, UNKNOWN_TOPIC_OR_PARTITION or the code of a resource
         that the client may not alter, and RegistryError.
         """
-        _check_form([each for each, _ in wanted], [each for each, value in wanted if value is None])
+        _check_form((each for each, _ in wanted), (each for each, value in wanted if value is None))
         properties = {each: value for each, value in wanted if value is not None}
         await self._change(
             kind, name, lambda known: dict(properties), validate_only=validate_only, is_allowed=is_allowed
@@ -119,8 +123,8 @@ class ConfigWriter:
     ) -> None:
         """Change single properties of a resource (IncrementalAlterConfigs, KIP-339). Raises as `replace` does."""
         _check_form(
-            [each.name for each in changes],
-            [each.name for each in changes if each.value is None and each.operation != Operation.DELETE],
+            (each.name for each in changes),
+            (each.name for each in changes if each.value is None and each.operation != Operation.DELETE),
         )
         if kind == LOGGER:
             _require(is_allowed, kind)
@@ -246,11 +250,15 @@ def _require(is_allowed: bool, kind: int) -> None:
         raise KafkaError(code)
 
 
-def _check_form(names: list[str], without_value: list[str]) -> None:
-    if len(set(names)) < len(names):
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"a property is named twice among {', '.join(names)}")
-    if without_value:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {', '.join(without_value)}")
+def _check_form(names: Iterable[str], without_value: Iterable[str]) -> None:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"the property {name} is named twice")
+        seen.add(name)
+    if refused := [*without_value]:
+        shown = ", ".join(refused[:NAMES_IN_AN_ERROR])
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {shown}")
 
 
 def _edited(known: Properties, changes: Sequence[AlterConfigOp], rows: Mapping[str, ConfigKey]) -> dict[str, str]:

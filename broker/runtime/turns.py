@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import heapq
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Iterator
@@ -28,6 +29,7 @@ Work = Callable[[], None]
 SLICE_NS: Final = 5_000_000
 """How long a thread holds the loop in one turn."""
 THREADS: Final = 4
+SORTED_AT_ONCE: Final = 4096
 
 
 class _Local(threading.local):
@@ -46,6 +48,20 @@ class TurnCancelled(BaseException):
 def each(items: Iterable[T]) -> Iterable[T]:
     """The items. In a turn, the loop over them may be interrupted before each item."""
     return items if _local.handler is None else _interrupted(items)
+
+
+def in_order(names: Iterable[str]) -> list[str]:
+    """`sorted(names)`. In a turn, the sort may be interrupted."""
+    if _local.handler is None:
+        return sorted(names)
+    runs: list[list[str]] = [[]]
+    for name in each(names):
+        if len(runs[-1]) == SORTED_AT_ONCE:
+            runs[-1].sort()
+            runs.append([])
+        runs[-1].append(name)
+    runs[-1].sort()
+    return list(each(heapq.merge(*runs)))
 
 
 def in_turn() -> bool:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import lru_cache
 from typing import Final, Protocol
 
+from odradek.broker.runtime.turns import each as items_of
 from odradek.broker.security.audit_log import AUDIT, TRACE, any_of, literal, log_decision
 from odradek.broker.security.session import Session
 from odradek.broker.security.state.acls import CLUSTER_NAME, AclOperation, ResourceType
@@ -157,10 +158,10 @@ class AuthHelper:
     ) -> set[str]:
         """The names of the resources on which the sender may perform the operation."""
         if self._authorizer is None:
-            return set(names)
+            return set(items_of(names))
         return {
             name
-            for name, count in Counter(names).items()
+            for name, count in items_of(Counter(items_of(names)).items())
             if self.authorize(
                 call,
                 operation,

@@ -94,14 +94,19 @@ def problems(
 ) -> dict[str, KafkaError]:
     """The errors of requests, by user; if a user has an error, none of the user's requests is applied."""
     found: dict[str, KafkaError] = {}
-    requests: list[UserScramCredentialDeletion | UserScramCredentialUpsertion] = [*upsertions, *deletions]
-    for request in requests:
+
+    def requests() -> Iterable[UserScramCredentialDeletion | UserScramCredentialUpsertion]:
+        yield from upsertions
+        yield from deletions
+
+    for request in requests():
         error = _problem(request)
         if error is not None:
             found.setdefault(request.user, error)
-    counts = Counter((request.user, request.mechanism) for request in requests if request.user not in found)
-    for (user, mechanism), count in counts.items():
-        if count > 1:
+    counts = Counter((request.user, request.mechanism) for request in requests() if request.user not in found)
+    for request in requests():
+        user, mechanism = request.user, request.mechanism
+        if (count := counts[user, mechanism]) > 1:
             text = f"{MECHANISMS[mechanism].name} of user {user!r} is to be altered {count} times in one request"
             found[user] = KafkaError(ErrorCode.DUPLICATE_RESOURCE, text)
     return found

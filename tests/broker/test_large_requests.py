@@ -18,6 +18,7 @@ from odradek.broker.network import large_requests
 from odradek.broker.replication.delayed_fetch import DelayedFetch
 from odradek.broker.replication.fetch_reader import FetchReading
 from odradek.broker.replication.partition import Replica
+from odradek.broker.runtime import turns
 from odradek.broker.runtime.turns import each, in_turn
 from odradek.broker.server import Broker
 from odradek.protocol import messages as m
@@ -137,6 +138,33 @@ async def test_the_tasks_and_handlers_of_large_requests_answer(broker: Broker, c
         await client.send_bytes(request.frame)
         client._owed.append((key, version, 1))
         await client.receive()
+
+
+INTERRUPTED = {
+    ("AlterClientQuotas", "distinct", "entries.entity"): 5,
+    ("AlterUserScramCredentials", "distinct", "deletions"): 8,
+    ("DescribeTopicPartitions", "distinct", "topics"): 7,
+    ("DescribeUserScramCredentials", "distinct", "users"): 5,
+    ("IncrementalAlterConfigs", "distinct", "resources.configs"): 5,
+    ("UpdateFeatures", "distinct", "feature_updates"): 4,
+}
+"""How many loops over the elements of an array interrupt a request: decoding, handling, encoding, counting errors."""
+
+
+@pytest.mark.parametrize(("api", "shape", "array"), INTERRUPTED)
+async def test_every_loop_over_the_elements_of_a_large_request_is_interrupted(
+    broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch, api: str, shape: str, array: str
+) -> None:
+    await client.create_topic("orders")
+    (key,) = (key for key, each_api in m.APIS.items() if each_api.name == api)
+    version = m.APIS[key].max
+    (request,) = (each for each in requests(key, version, 6_000, shapes=(shape,)) if each.array == array)
+    monkeypatch.setattr(turns, "SLICE_NS", 0)
+    before = large(broker).interruptions
+    await client.send_bytes(request.frame)
+    client._owed.append((key, version, 1))
+    await client.receive()
+    assert large(broker).interruptions - before >= INTERRUPTED[api, shape, array] * request.elements
 
 
 def counted(monkeypatch: pytest.MonkeyPatch, owner: object, name: str) -> list[object]:
