@@ -156,7 +156,7 @@ class ReadTurn:
                 flush()
 
     def queue(self, connection: Connection) -> None:
-        """Call `take_turn` of the connection in a later iteration of the event loop."""
+        """Resume the connection in a later iteration of the event loop."""
         self._behind.append(connection)
         self._schedule()
 
@@ -168,7 +168,7 @@ class ReadTurn:
     def _serve(self) -> None:
         self._is_scheduled = False
         for _ in range(min(len(self._behind), CONNECTIONS_IN_A_TURN)):
-            self._behind.popleft().take_turn()
+            self._behind.popleft().resume_if_caught_up(has_turn=True)
         if self._behind:
             self._schedule()
 

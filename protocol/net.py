@@ -360,11 +360,17 @@ class Connection(asyncio.BufferedProtocol):
         if muted:
             self._pause()
         elif self._paused:
-            self._resume_if_caught_up()
+            self.resume_if_caught_up()
         return self._listener.hold
 
-    def _resume_if_caught_up(self, most_answers: int = -1, most_bytes: int = -1) -> None:
-        """Read again where no more than this waits, by default half of what pauses the connection."""
+    def resume_if_caught_up(self, *, has_turn: bool = False) -> None:
+        """Read again where no more than half of what pauses the connection waits. `has_turn` means that the requests
+        that have arrived before have waited for those of other connections, and not for responses.
+        """
+        if has_turn:
+            if not self._waits_for_turn:
+                return
+            self._waits_for_turn = False
         if self._is_left:
             self.resume()
             return
@@ -373,19 +379,13 @@ class Connection(asyncio.BufferedProtocol):
             return
         if self._loop.time() < self._throttled_until_s:
             return
-        if most_answers < 0:
-            most_answers, most_bytes = listener.limits.owed_answers // 2, listener.share_bytes // 2
+        most_answers, most_bytes = listener.limits.owed_answers - 1, listener.share_bytes
+        if not has_turn:
+            most_answers, most_bytes = listener.limits.owed_answers // 2, most_bytes // 2
         if max(len(self.owed), len(self._out.parts)) <= most_answers and (
             self._queued + self._in_flight.kept_bytes <= most_bytes
         ):
             self.resume()
-
-    def take_turn(self) -> None:
-        """Handle requests that have arrived before, after other connections had their turn."""
-        if self._waits_for_turn:
-            self._waits_for_turn = False
-            limits = self._listener.limits
-            self._resume_if_caught_up(limits.owed_answers - 1, self._listener.share_bytes)
 
     def resume(self, *, is_left: bool = False) -> None:
         """Read from this connection again, beginning with the bytes that have arrived before.
@@ -423,7 +423,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._throttle is not None:
             self._throttle.cancel()
         self._throttled_until_s = until_s
-        self._throttle = self._loop.call_later(delay_s + TIMER_S, self._resume_if_caught_up)
+        self._throttle = self._loop.call_later(delay_s + TIMER_S, self.resume_if_caught_up)
         self._pause()
 
     # ---- answering
@@ -461,7 +461,7 @@ class Connection(asyncio.BufferedProtocol):
             else:
                 self._flush()
         if self._paused:
-            self._resume_if_caught_up()
+            self.resume_if_caught_up()
 
     def send(self, exchange: Exchange, parts: Sequence[Part]) -> None:
         """Send the answer of a request that its handler answered at once (in its turn, if earlier ones are pending)."""
@@ -509,7 +509,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._out.parts:
             self._flush()
         self._count_queued()
-        self._resume_if_caught_up()
+        self.resume_if_caught_up()
 
     def _writable(self) -> None:
         self._flush()
@@ -517,7 +517,7 @@ class Connection(asyncio.BufferedProtocol):
             self.last_active_s = self._loop.time()
             self._count_queued()
             if self._paused:
-                self._resume_if_caught_up()
+                self.resume_if_caught_up()
 
     def _count_queued(self) -> None:
         """Update the count of queued bytes; ranges of files take no memory and do not count."""

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final, Protocol
 
 from odradek.broker.metrics.broker_metrics import ApiMetrics
-from odradek.broker.network.large_requests import SMALL_FRAME_BYTES, AtOnce, LargeRequestError, LargeRequests
+from odradek.broker.network.large_requests import SMALL_FRAME_BYTES, LargeRequestError, LargeRequests
 from odradek.broker.network.long_messages import shorten_messages
 from odradek.broker.runtime.usage import Usage, measured
 from odradek.broker.security.session import ANONYMOUS_SESSION, OWN_SESSION, Session
@@ -428,10 +428,8 @@ class Dispatcher:
                 client_id, body = header.client_id, header.body
             if len(frame) <= SMALL_FRAME_BYTES:
                 request, _ = route.decode(frame, body)
-            elif self.large.has_to_wait(started_ns):
-                raise LargeRequestError
             else:
-                request, _ = route.decode_metered(frame, body, AtOnce())
+                request, _ = route.decode_metered(frame, body, self.large.meter(started_ns))
         except LargeRequestError:
             assert route is not None
             self.large.take(

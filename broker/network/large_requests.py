@@ -142,8 +142,16 @@ class LargeRequests:
         """Drop the requests that are not handled yet."""
         self._turns.close()
 
-    def has_to_wait(self, now_ns: int) -> bool:
-        """Whether a request that is not small has to be handled in turns, however few items it has."""
+    def meter(self, now_ns: int) -> AtOnce:
+        """The meter of a request that is not small. Raises LargeRequestError if the request has to wait for others,
+        however few items it has.
+        """
+        if self._has_to_wait(now_ns):
+            raise LargeRequestError
+        return AtOnce()
+
+    def _has_to_wait(self, now_ns: int) -> bool:
+        """Whether the loop has handled such requests for long enough in this iteration."""
         if self._iteration_ns:
             return now_ns - self._iteration_ns > BUSY_NS
         self._iteration_ns = now_ns
@@ -155,7 +163,7 @@ class LargeRequests:
 
     def run_fairly(self, work: Callable[[], None]) -> None:
         """Run work for a request that is not small: now, or in turns; it has to catch its exceptions."""
-        if self.has_to_wait(self._now_ns()):
+        if self._has_to_wait(self._now_ns()):
             self._turns.run(work)
         else:
             work()
