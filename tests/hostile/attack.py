@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import socket
 import struct
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -87,9 +89,10 @@ def attack(target: Target, request: Hostile, timeout_s: float, connections: int 
     reset_peak(target.pid)
     with Bystander(target.port, target.pid, QUIET_TOPIC, RECOVERY_S) as bystander:
         started = time.monotonic()
-        with ThreadPoolExecutor(connections) as pool:
-            senders = [pool.submit(_answer, target.port, request.frame, timeout_s) for _ in range(connections)]
-            answer = senders[0].result()
+        if connections == 1:
+            answer = _answer(target.port, request.frame, timeout_s)
+        else:
+            answer = _answer_of_several(target.port, request.frame, timeout_s, connections)
         took_s = time.monotonic() - started
     return Outcome(request, bystander.latencies(), answer, took_s, peak_bytes(target.pid))
 
@@ -98,6 +101,22 @@ def attack(target: Target, request: Hostile, timeout_s: float, connections: int 
 def _connection(port: int, timeout_s: float) -> Iterator[socket.socket]:
     with socket.create_connection(("127.0.0.1", port), timeout=timeout_s) as opened:
         yield opened
+
+
+def _answer_of_several(port: int, frame: bytes, timeout_s: float, connections: int) -> str:
+    """The answer on the first of so many connections, when all have theirs. A process of its own sends the requests:
+    here they would delay the well-behaved client.
+    """
+    command = [sys.executable, "-m", "tests.hostile.attack", str(port), str(timeout_s), str(connections)]
+    done = subprocess.run(command, cwd=Path(__file__).parents[2], input=frame, stdout=subprocess.PIPE, check=True)
+    return done.stdout.decode().strip()
+
+
+def _send_from_several(port: int, timeout_s: float, connections: int) -> None:
+    frame = sys.stdin.buffer.read()
+    with ThreadPoolExecutor(connections) as pool:
+        senders = [pool.submit(_answer, port, frame, timeout_s) for _ in range(connections)]
+        print(senders[0].result())
 
 
 def _answer(port: int, frame: bytes, timeout_s: float) -> str:
@@ -137,3 +156,7 @@ def reset_peak(pid: int) -> None:
 def peak_bytes(pid: int) -> int:
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))
+
+
+if __name__ == "__main__":
+    _send_from_several(int(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3]))

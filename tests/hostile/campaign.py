@@ -57,7 +57,7 @@ def run_clients(options: argparse.Namespace) -> int:
             for name in options.clients:
                 try:
                     print(client_row(misbehave(target.running, name, options.seconds)), flush=True)
-                except (OSError, IndexError) as error:
+                except (OSError, IndexError, RuntimeError) as error:
                     failures += 1
                     print(f"{name}: the broker does not answer: {error!r}", flush=True)
                     target.restart()

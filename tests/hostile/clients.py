@@ -28,7 +28,7 @@ from odradek.wire import Wire
 
 API_VERSIONS, CREATE_TOPICS, FETCH, METADATA, PRODUCE = 3, 5, 11, 8, 9
 OLD_PRODUCE, OLD_FETCH = 2, 2
-MANY_PARTITIONS, FULL, BOMBS, PACKED = "many-partitions", "full", "bombs", "bombs-packed"
+MANY_PARTITIONS, FULL, BOMBS, PACKED, STORED = "many-partitions", "full", "bombs", "bombs-packed", "stored-bomb"
 PARTITIONS: Final = 100
 FULL_BYTES: Final = 32 << 20
 BATCH_BYTES: Final = 900_000
@@ -104,8 +104,9 @@ class Crowd:
         async def one(sock: socket.socket) -> None:
             while True:
                 await self.send(sock, request)
-                await self.answer(sock)
                 self.done[what] += 1
+                await self.answer(sock)
+                self.done["answers"] += 1
 
         await self.together(one, await self.connections(connections))
 
@@ -145,6 +146,13 @@ class Crowd:
         return ", ".join(f"{what} {count / took_s:,.0f}/s" for what, count in self.done.items())
 
 
+async def pause(seconds: float) -> None:
+    """Do nothing, for a client that is slow."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await asyncio.Event().wait()
+
+
 # ---- half of a request, or less
 
 
@@ -157,7 +165,7 @@ async def slowloris(crowd: Crowd) -> None:
             for byte in request:
                 await crowd.send(sock, bytes((byte,)))
                 crowd.done["bytes"] += 1
-                await asyncio.sleep(BYTE_EVERY_S)
+                await pause(BYTE_EVERY_S)
 
     await crowd.together(one, await crowd.connections(CROWDED))
 
@@ -167,6 +175,7 @@ async def half_frames(crowd: Crowd) -> None:
 
     async def one(sock: socket.socket) -> None:
         await crowd.send(sock, struct.pack(">i", 2 * HALF) + bytes(HALF))
+        crowd.done["halves"] += 1
 
     await crowd.together(one, await crowd.connections(MANY))
 
@@ -179,6 +188,7 @@ async def half_open(crowd: Crowd) -> None:
     async def one(sock: socket.socket) -> None:
         waits = sock.fileno() % 2 > 0
         await crowd.send(sock, _fetch(MANY_PARTITIONS, PARTITIONS, 1 << 20, 60_000) if waits else _fetch_all())
+        crowd.done["requests"] += 1
 
     await crowd.together(one, await crowd.connections(MANY))
 
@@ -223,7 +233,7 @@ async def _come_and_go(crowd: Crowd, *, reset: bool) -> None:
             running.add(task)
             task.add_done_callback(running.discard)
         begun = due
-        await asyncio.sleep(CHURN_STEP_S)
+        await pause(CHURN_STEP_S)
 
 
 # ---- requests without reading
@@ -259,7 +269,7 @@ async def fetch_flood_at_once(crowd: Crowd) -> None:
 
 async def fetch_flood_bytes(crowd: Crowd) -> None:
     """200 connections that fetch 32 MB with a max.bytes of 2 GB, again and again."""
-    await crowd.repeat("answers", _fetch_all(), MANY)
+    await crowd.repeat("requests", _fetch_all(), MANY)
 
 
 async def metadata_flood(crowd: Crowd) -> None:
@@ -289,12 +299,10 @@ def _bombs(codec: Codec, magic: int, *, many: bool = False, packed: bool = False
 async def old_readers(crowd: Crowd) -> None:
     """8 connections that fetch such a batch with version 2, which needs a conversion, again and again."""
     topic = m.FetchRequest.FetchTopic(
-        topic=BOMBS,
+        topic=STORED,
         partitions=[m.FetchRequest.FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)],
     )
     request = m.FetchRequest(replica_id=-1, max_wait_ms=500, min_bytes=1, topics=[topic])
-    with Wire("127.0.0.1", crowd.port, 60) as wire:
-        wire.exchange(_produce(BOMBS, [_bomb(Codec.ZSTD, 2, many=False)]), PRODUCE)
     await crowd.repeat("requests", _framed(request, OLD_FETCH), BOMB_SENDERS)
 
 
@@ -374,6 +382,7 @@ def prepare(port: int) -> None:
     topics = [
         creatable(name=MANY_PARTITIONS, num_partitions=PARTITIONS, replication_factor=1),
         creatable(name=FULL, num_partitions=1, replication_factor=1),
+        creatable(name=STORED, num_partitions=1, replication_factor=1),
         creatable(name=BOMBS, num_partitions=BOMB_SENDERS, replication_factor=1),
         creatable(name=PACKED, num_partitions=BOMB_SENDERS, replication_factor=1, configs=codec),
     ]
@@ -382,6 +391,7 @@ def prepare(port: int) -> None:
         wire.ask(m.CreateTopicsRequest(topics=topics, timeout_ms=30_000), CREATE_TOPICS)
         for _ in range(FULL_BYTES // BATCH_BYTES):
             wire.exchange(_produce(FULL, [batch]), PRODUCE)
+        wire.exchange(_produce(STORED, [_bomb(Codec.LZ4, 2, many=False)]), PRODUCE)
 
 
 CODECS: Final = {

@@ -1,4 +1,6 @@
-"""A part of the hostile campaign: one broker process under the requests that used to hold it for longest."""
+"""A part of the hostile campaign: one broker process under the requests that used to hold it for longest, and under
+clients that misbehave over time.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +12,9 @@ from odradek.broker_process import BrokerProcess
 from odradek.protocol import messages as m
 from odradek.protocol.framing import read_request_header
 from tests.hostile.attack import attack, prepare
+from tests.hostile.clients import CLIENTS
+from tests.hostile.clients import prepare as prepare_clients
+from tests.hostile.misbehavior import misbehave
 from tests.hostile.requests import SHAPES, requests
 
 pytestmark = pytest.mark.slow
@@ -30,6 +35,10 @@ WORST = (
     ("AlterConfigs", 2, "distinct"),
     ("DeleteGroups", 2, "distinct"),
 )
+CROWDS = ("pipelines", "pipelines-fetch", "fetch-flood-at-once", "churn-reset")
+"""Before connections took turns, the first three took up to 500 ms of the broker's CPU in one wait."""
+CROWD_S = 0.7
+MOST_CPU_OF_A_CROWD_MS = 150.0
 KEYS = {api.name: key for key, api in m.APIS.items()}
 
 
@@ -47,6 +56,27 @@ def test_no_request_holds_the_broker(attacked: BrokerProcess, api: str, version:
         assert outcome.answer.endswith(" B"), outcome
         assert outcome.latencies.cpu_ms < MOST_CPU_MS, outcome
         assert outcome.peak_bytes < MOST_BYTES, outcome
+
+
+@pytest.fixture(scope="module")
+def besieged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    with BrokerProcess(tmp_path_factory.mktemp("besieged")) as broker:
+        prepare(broker)
+        prepare_clients(broker.port)
+        yield broker
+
+
+@pytest.mark.parametrize("name", CROWDS)
+def test_no_crowd_holds_the_broker(besieged: BrokerProcess, name: str) -> None:
+    outcome = misbehave(besieged, name, CROWD_S)
+    assert outcome.did, outcome
+    assert outcome.latencies.requests > 0, outcome
+    assert outcome.latencies.cpu_ms < MOST_CPU_OF_A_CROWD_MS, outcome
+    assert outcome.peak_bytes < MOST_BYTES, outcome
+
+
+def test_every_client_has_a_description() -> None:
+    assert all(client.__doc__ for client in CLIENTS.values())
 
 
 def test_the_generator_makes_requests_that_can_be_decoded() -> None:
