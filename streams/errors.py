@@ -27,6 +27,10 @@ class TopologyError(StreamsError):
     """An invalid topology: a duplicate name, a node without a parent, a missing store."""
 
 
+class ArgumentError(TopologyError, TypeError):
+    """A wrong argument in the description of a topology: not a serde, not a function, or one of other parameters."""
+
+
 class SerializationError(StreamsError):
     """A key or a value that a serde cannot serialize, or bytes that it cannot deserialize."""
 

@@ -331,10 +331,15 @@ def default_serde(serde: Serde[Any] | None, name: str, task: TaskContext, where:
 
     `where` is the place for the message.
     """
-    found = serde if serde is not None else task.config.get(name)
+    return configured_serde(serde, name, task.config, where)
+
+
+def configured_serde(serde: Serde[Any] | None, name: str, config: Mapping[str, Any], where: str = "") -> Serde[Any]:
+    """The same for a configuration. Raises StreamsError."""
+    found = serde if serde is not None else config.get(name)
     try:
         if isinstance(found, Serde):
-            return found.configured(task.config)
+            return found.configured(config)
         problem = f"Please specify a serde, or set one through the configuration {name}"
     except SerializationError as error:  # a serde whose inner serde is missing
         problem = str(error)

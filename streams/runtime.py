@@ -22,6 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Literal, overload
 
+from odradek.streams.checks import check_application
 from odradek.streams.client_state import ENDED, ClientState, State, StateListener
 from odradek.streams.config import StreamsConfig
 from odradek.streams.errors import ShutdownRequestedError, StreamsError, UncaughtResponse
@@ -74,11 +75,12 @@ class KafkaStreams:
         state_listener: StateListener | None = None,
         restore_listener: RestoreListener | None = None,
     ) -> None:
-        """Nothing runs before `start`. Raises ConfigError, TopologyError, LockError.
+        """Nothing runs before `start`. Raises StreamsConfigError, TopologyError, LockError.
 
         A thread that ends with an error calls `uncaught_exception_handler`; without one the client shuts down.
         """
         self.config = StreamsConfig(config)
+        check_application(topology, self.config)
         self.topology = topology
         self.failure: Exception | None = None
         """The error that ended the client, in state ERROR."""

@@ -10,14 +10,17 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Final, Literal, Protocol
 
-from odradek.streams.errors import TopologyError
+from odradek.streams.errors import ArgumentError, TopologyError
+from odradek.streams.functions import EXTRACTOR, OF_NOTHING, PARTITIONER, TOPIC_CHOOSER, Forms, problem_of
 from odradek.streams.java_order import hash_set_order
 from odradek.streams.processor import ProcessorSupplier
 from odradek.streams.records import Process, RecordMetadata
 from odradek.streams.serdes import Serde
 
+LONGEST_TOPIC: Final = 249
+_LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]+")
 OffsetReset = Literal["earliest", "latest", "none"]
 TimestampExtractor = Callable[[Any, Any, int, int, RecordMetadata], int]
 """A function of key, value, the record's own timestamp, the latest of its partition before it, and the record's
@@ -130,6 +133,30 @@ class Subtopology:
     """The topic of each logged store."""
 
 
+def check_topic_name(topic: str, where: str) -> None:
+    """Raises TopologyError for a name that no topic can have (org.apache.kafka.common.internals.Topic.validate)."""
+    if not (isinstance(topic, str) and _LEGAL.fullmatch(topic)) or topic in (".", "..") or len(topic) > LONGEST_TOPIC:
+        raise TopologyError(
+            f"Invalid topology: {where}: {topic!r} is no name of a topic; expected 1 to {LONGEST_TOPIC} ASCII letters, "
+            "digits, '.', '_' and '-', and neither '.' nor '..'"
+        )
+
+
+def _check_serdes(where: str, **serdes: Any) -> None:
+    """Raises ArgumentError for what is no serde; None is the application's default."""
+    for role, serde in serdes.items():
+        if serde is not None and not isinstance(serde, Serde):
+            raise ArgumentError(
+                f"Invalid topology: {where}: {role} is {serde!r}; expected a serde such as odradek.streams.STRING"
+            )
+
+
+def _check_function(where: str, role: str, function: Any, forms: Forms) -> None:
+    problem = problem_of(function, forms)
+    if problem is not None:
+        raise ArgumentError(f"Invalid topology: {where}: {role} {problem}")
+
+
 class Topology:
     """The operations of an application, as a graph."""
 
@@ -174,6 +201,10 @@ class Topology:
                     raise TopologyError(f"Topic {topic} has already been registered by another source ({other.name})")
                 if other.pattern is not None and other.pattern.fullmatch(topic):
                     raise TopologyError(f"Topic {topic} matches a Pattern already registered by {other.name}")
+            check_topic_name(topic, f"source {name}")
+        _check_serdes(f"source {name}", key=key, value=value)
+        if timestamp_extractor is not None:
+            _check_function(f"source {name}", "timestamp_extractor", timestamp_extractor, EXTRACTOR)
         self.nodes[name] = SourceNode(name, found, pattern, key, value, timestamp_extractor, offset_reset)
         self._leader[name] = name
         return self
@@ -184,6 +215,8 @@ class Topology:
         Raises TopologyError.
         """
         self._new(name)
+        if getattr(supplier, "bind", None) is None:
+            _check_function(f"processor {name}", "supplier", supplier, OF_NOTHING)
         self._add_child(name, parents)
         self.nodes[name] = ProcessorNode(name, supplier, parents)
         self._leader[name] = name
@@ -204,6 +237,13 @@ class Topology:
     ) -> Topology:
         """Write the records that the parents forward. Raises TopologyError."""
         self._new(name)
+        if isinstance(topic, str):
+            check_topic_name(topic, f"sink {name}")
+        else:
+            _check_function(f"sink {name}", "topic", topic, TOPIC_CHOOSER)
+        _check_serdes(f"sink {name}", key=key, value=value)
+        if partitioner is not None:
+            _check_function(f"sink {name}", "partitioner", partitioner, PARTITIONER)
         self._add_child(name, parents)
         self.nodes[name] = SinkNode(name, topic, parents, key, value, partitioner)
         self._leader[name] = name
@@ -216,6 +256,12 @@ class Topology:
         known = self.stores.get(builder.name) or self.global_stores.get(builder.name)
         if known is not None and known is not builder:
             raise TopologyError(f"A different StateStore has already been added with the name {builder.name}")
+        check_topic_name(builder.name, f"store {builder.name}")
+        _check_serdes(
+            f"store {builder.name}",
+            key=getattr(builder, "key_serde", None),
+            value=getattr(builder, "value_serde", None),
+        )
         self.stores[builder.name] = builder
         self.store_users.setdefault(builder.name, [])
         for processor in processors:

@@ -24,6 +24,7 @@ from odradek.streams.dsl.windowed import (
     window_store,
     windowed_stream,
 )
+from odradek.streams.functions import AGGREGATOR, MERGER, OF_NOTHING
 from odradek.streams.operators.aggregate import StreamAggregate
 from odradek.streams.operators.cogroup import CogroupMerge
 from odradek.streams.operators.sessions import SessionAggregate
@@ -73,7 +74,9 @@ class CogroupedKStream(Generic[K, A]):
         def supplier(aggregator: Aggregator) -> StreamAggregate:
             return StreamAggregate(store.name, initializer, aggregator)
 
-        return _table(self._groups, store_settings, store, supplier, name, store_settings.key, None)
+        table = _table(self._groups, store_settings, store, supplier, name, store_settings.key, None)
+        table.graph.check(table.node, "initializer", initializer, OF_NOTHING)
+        return table
 
     def windowed_by(self, windows: Any) -> Any:
         """Aggregate for each window on its own: a TimeWindowedCogroupedKStream, or one by sessions."""
@@ -105,7 +108,9 @@ class TimeWindowedCogroupedKStream(Generic[K, A]):
         def supplier(aggregator: Aggregator) -> Any:
             return window_operator(store.name, windows, initializer, aggregator, _ON_UPDATE)
 
-        return _table(self._groups, store_settings, store, supplier, name, key, windows.grace_ms)
+        table = _table(self._groups, store_settings, store, supplier, name, key, windows.grace_ms)
+        table.graph.check(table.node, "initializer", initializer, OF_NOTHING)
+        return table
 
 
 class SessionWindowedCogroupedKStream(Generic[K, A]):
@@ -131,9 +136,11 @@ class SessionWindowedCogroupedKStream(Generic[K, A]):
         def supplier(aggregator: Aggregator) -> SessionAggregate:
             return SessionAggregate(store.name, windows, initializer, aggregator, merger)
 
-        return _table(
-            self._groups, store_settings, store, supplier, name, key, windows.grace_ms + windows.inactivity_gap_ms
-        )
+        grace_ms = windows.grace_ms + windows.inactivity_gap_ms
+        table = _table(self._groups, store_settings, store, supplier, name, key, grace_ms)
+        table.graph.check(table.node, "initializer", initializer, OF_NOTHING)
+        table.graph.check(table.node, "merger", merger, MERGER)
+        return table
 
 
 def _store_settings(groups: Groups, materialized: Materialized[Any, Any] | str | None) -> Materialization:
@@ -159,6 +166,7 @@ def _table(
         operator = supplier(aggregator)
         suppliers.append(operator)
         nodes.append(node)
+        graph.check(node, "aggregator", aggregator, AGGREGATOR)
         _add_aggregation(grouped, node, operator, parents[grouped], store)
         if grace_ms is not None:
             graph.graces[node] = grace_ms

@@ -14,7 +14,7 @@ from odradek.streams.dsl.graph import Graph
 from odradek.streams.dsl.ktable import KTable
 from odradek.streams.dsl.materialization import materialization
 from odradek.streams.dsl.options import Materialized, TableJoined
-from odradek.streams.functions import arity
+from odradek.streams.functions import OF_TWO, OF_VALUE
 from odradek.streams.operators.foreign_key import (
     KEY_SETTING,
     VALUE_SETTING,
@@ -75,17 +75,14 @@ def join_by_foreign_key(
     *,
     left: bool,
 ) -> KTable[Any, Any]:
-    """Join each row of `this` with the row of `other` whose key is `foreign_key`, a function of the value.
-
-    Raises TypeError for a `foreign_key` of more than a value.
-    """
-    if arity(foreign_key) != 1:
-        raise TypeError("the foreign key is a function of (value)")
+    """Join each row of `this` with the row of `other` whose key is `foreign_key`, a function of the value."""
     graph = this.graph
     other.enable_sending_old_values(True)
     this.enable_sending_old_values(True)
     names = _Names(graph, store_settings.name)
     serdes = ForeignKeySerdes(names.registration_topic, this.key, other.key, this.value)
+    graph.check(names.send, "foreign_key", foreign_key, OF_VALUE)
+    graph.check(names.resolver, "joiner", joiner, OF_TWO)
     right, own = other.view(), this.view()
     response = DerivedSerde(other.value, VALUE_SETTING, lambda value, config: response_serde(value))
 

@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from odradek.streams.dsl.options import Consumed
-from odradek.streams.errors import TopologyError
+from odradek.streams.errors import ArgumentError, TopologyError
+from odradek.streams.functions import Forms, problem_of
 from odradek.streams.topology import Topology
 
 if TYPE_CHECKING:
@@ -54,6 +55,8 @@ class Graph:
         """The grace of windowed aggregations, in ms, by node."""
         self.repartitions: dict[str, RepartitionNode] = {}
         """By the names of their source nodes."""
+        self._problems: dict[str, None] = {}
+        """Wrong functions of operators, for build()."""
 
     # ---- names
 
@@ -76,6 +79,15 @@ class Graph:
         return self.new_name(f"{prefix}STATE-STORE-")
 
     # ---- nodes
+
+    def check(self, node: str, role: str, function: Any, forms: Forms) -> None:
+        """Make build() fail where an operator's function cannot be called with any of these parameters.
+
+        `role` is the name of the operator's parameter.
+        """
+        problem = problem_of(function, forms)
+        if problem is not None:
+            self._problems[f"Invalid topology: {node}: {role} {problem}"] = None
 
     def add(self, write: Write, *, parents: tuple[str, ...] = (), provides: str | None = None) -> None:
         """Call `write` at build(), after the nodes added before.
@@ -157,7 +169,12 @@ class Graph:
                 waiting.extend(self._providers[name].parents)
 
     def build(self, topology: Topology) -> None:
-        """Write every node: among nodes whose parents are written, always the one that was added first."""
+        """Write every node: among nodes whose parents are written, always the one that was added first.
+
+        Raises ArgumentError with all wrong functions, and TopologyError.
+        """
+        if self._problems:
+            raise ArgumentError("\n".join(self._problems))
         waiting: dict[int, list[_Entry]] = {}
         ready: list[tuple[int, int]] = []
         missing = [0] * len(self._entries)

@@ -13,6 +13,7 @@ from odradek.streams.dsl.graph import Graph
 from odradek.streams.dsl.ktable import KTable
 from odradek.streams.dsl.materialization import Materialization, materialization
 from odradek.streams.dsl.options import Grouped, Materialized
+from odradek.streams.functions import AGGREGATOR, OF_NOTHING, REDUCER
 from odradek.streams.operators import aggregate as operators
 from odradek.streams.operators.repartition import ChangeSerde, RepartitionNode, repartition_node
 from odradek.streams.operators.table import TableSupplier
@@ -73,6 +74,7 @@ class KGroupedStream(Generic[K, V]):
             self.key, self.value
         )
         node = self.graph.name(name, STREAM_REDUCE)
+        self.graph.check(node, "reducer", reducer, REDUCER)
         supplier = operators.StreamReduce(store_settings.store_name, reducer)
         return self.aggregation(node, supplier, store_settings, store_settings.key_value_store())
 
@@ -87,6 +89,8 @@ class KGroupedStream(Generic[K, V]):
         """Add the values of each key to the result of `initializer`, by `aggregator` of (key, value, aggregate)."""
         store_settings = materialization(materialized, self.graph, STREAM_AGGREGATE).with_default_serdes(self.key, None)
         node = self.graph.name(name, STREAM_AGGREGATE)
+        self.graph.check(node, "initializer", initializer, OF_NOTHING)
+        self.graph.check(node, "aggregator", aggregator, AGGREGATOR)
         supplier = operators.StreamAggregate(store_settings.store_name, initializer, aggregator)
         return self.aggregation(node, supplier, store_settings, store_settings.key_value_store())
 
@@ -194,7 +198,10 @@ class KGroupedTable(Generic[K, V]):
             self.key, self.value
         )
         supplier = operators.TableReduce(store_settings.store_name, adder, subtractor)
-        return self._aggregation(supplier, name, TABLE_REDUCE, store_settings)
+        table = self._aggregation(supplier, name, TABLE_REDUCE, store_settings)
+        self.graph.check(table.node, "adder", adder, REDUCER)
+        self.graph.check(table.node, "subtractor", subtractor, REDUCER)
+        return table
 
     def aggregate(
         self,
@@ -208,7 +215,11 @@ class KGroupedTable(Generic[K, V]):
         """The same with an aggregate of another type; both functions are of (key, value, aggregate)."""
         store_settings = materialization(materialized, self.graph, TABLE_AGGREGATE).with_default_serdes(self.key, None)
         supplier = operators.TableAggregate(store_settings.store_name, initializer, adder, subtractor)
-        return self._aggregation(supplier, name, TABLE_AGGREGATE, store_settings)
+        table = self._aggregation(supplier, name, TABLE_AGGREGATE, store_settings)
+        self.graph.check(table.node, "initializer", initializer, OF_NOTHING)
+        self.graph.check(table.node, "adder", adder, AGGREGATOR)
+        self.graph.check(table.node, "subtractor", subtractor, AGGREGATOR)
+        return table
 
     def _aggregation(
         self, supplier: TableSupplier, name: str | None, prefix: str, store_settings: Materialization

@@ -21,7 +21,7 @@ from odradek.streams.dsl.ktable import GlobalKTable, KTable
 from odradek.streams.dsl.materialization import Materialization, materialization
 from odradek.streams.dsl.options import Joined, Materialized, StreamJoined, TableJoined
 from odradek.streams.errors import TopologyError
-from odradek.streams.functions import takes_key, with_key
+from odradek.streams.functions import JOINER, OF_RECORD, OF_TWO, with_key
 from odradek.streams.operators.join_buffer import JoinBufferBuilder
 from odradek.streams.operators.repartition import repartition_node
 from odradek.streams.operators.stateless import PassThrough
@@ -65,7 +65,23 @@ def join_stream(
     name: str | None = None,
 ) -> KStream[Any, Any]:
     """Join a stream with a stream, a table or a global table. Raises TypeError for options of another kind of join."""
-    takes_key(joiner)  # raises now rather than when the application starts
+    joined_stream = _joined_stream(this, other, joiner, kind, windows, joined, key_selector, name)
+    this.graph.check(joined_stream.node, "joiner", joiner, JOINER)
+    if key_selector is not None:
+        this.graph.check(joined_stream.node, "key_selector", key_selector, OF_RECORD)
+    return joined_stream
+
+
+def _joined_stream(
+    this: KStream[Any, Any],
+    other: KStream[Any, Any] | KTable[Any, Any] | GlobalKTable[Any, Any],
+    joiner: Callable[..., Any],
+    kind: JoinKind,
+    windows: JoinWindows | None,
+    joined: StreamJoined[Any, Any, Any] | Joined[Any, Any, Any] | None,
+    key_selector: Callable[..., Any] | None,
+    name: str | None,
+) -> KStream[Any, Any]:
     if isinstance(other, GlobalKTable):
         if key_selector is None or windows is not None or joined is not None:
             raise TypeError("a join with a GlobalKTable takes a key_selector and a name, neither windows nor options")
@@ -382,6 +398,7 @@ def _with_same_key(
     if materialized is not None:
         store = materialization(materialized, graph, TABLE_MERGE).with_default_serdes(this.key, None)
     merge = graph.name(name, TABLE_MERGE)
+    graph.check(merge, "joiner", joiner, OF_TWO)
     sources = this.sources | other.sources
     copartition(graph, sources)
     if kind != "inner":

@@ -24,6 +24,7 @@ from odradek.streams.dsl.options import (
     Repartitioned,
 )
 from odradek.streams.dsl.options import StreamJoined as StreamJoinedOptions
+from odradek.streams.functions import OF_RECORD
 from odradek.streams.operators import stateless
 from odradek.streams.operators.repartition import RepartitionNode, WindowedKeyPartitioner, repartition_node
 from odradek.streams.operators.table import TableSource
@@ -79,49 +80,51 @@ class KStream(Generic[K, V]):
 
     def filter(self, predicate: Callable[..., bool], *, name: str | None = None) -> KStream[K, V]:
         """Keep the records for which `predicate` holds, a function of (value) or of (key, value)."""
-        return self._same(self._processor(name, FILTER, stateless.Filter(predicate)))
+        return self._same(self._of_function(name, FILTER, stateless.Filter(predicate), "predicate"))
 
     def filter_not(self, predicate: Callable[..., bool], *, name: str | None = None) -> KStream[K, V]:
         """Drop the records for which `predicate` holds."""
-        return self._same(self._processor(name, FILTER, stateless.Filter(predicate, negate=True)))
+        return self._same(self._of_function(name, FILTER, stateless.Filter(predicate, negate=True), "predicate"))
 
     def select_key(self, selector: Callable[..., K2], *, name: str | None = None) -> KStream[K2, V]:
         """Set the key of each record to the result of `selector`, of (value) or of (key, value)."""
-        node = self._processor(name, "KSTREAM-KEY-SELECT-", stateless.SelectKey(selector))
+        node = self._of_function(name, "KSTREAM-KEY-SELECT-", stateless.SelectKey(selector), "selector")
         return KStream(self.graph, node, None, self.value, self.sources, True)
 
     def map(self, mapper: Callable[..., tuple[K2, V2]], *, name: str | None = None) -> KStream[K2, V2]:
         """Map each record: `mapper`, of (value) or of (key, value), returns the new key and value."""
-        node = self._processor(name, "KSTREAM-MAP-", stateless.Map(mapper))
+        node = self._of_function(name, "KSTREAM-MAP-", stateless.Map(mapper), "mapper")
         return KStream(self.graph, node, None, None, self.sources, True)
 
     def map_values(self, mapper: Callable[..., V2], *, name: str | None = None) -> KStream[K, V2]:
         """Map the value of each record; the key stays. `mapper` is of (value) or of (key, value)."""
-        node = self._processor(name, "KSTREAM-MAPVALUES-", stateless.MapValues(mapper))
+        node = self._of_function(name, "KSTREAM-MAPVALUES-", stateless.MapValues(mapper), "mapper")
         return KStream(self.graph, node, self.key, None, self.sources, self.repartition_required)
 
     def flat_map(self, mapper: Callable[..., Iterable[tuple[K2, V2]]], *, name: str | None = None) -> KStream[K2, V2]:
         """Map each record to any number of records, pairs of key and value."""
-        node = self._processor(name, "KSTREAM-FLATMAP-", stateless.FlatMap(mapper))
+        node = self._of_function(name, "KSTREAM-FLATMAP-", stateless.FlatMap(mapper), "mapper")
         return KStream(self.graph, node, None, None, self.sources, True)
 
     def flat_map_values(self, mapper: Callable[..., Iterable[V2]], *, name: str | None = None) -> KStream[K, V2]:
         """Map the value of each record to any number of values; the key stays."""
-        node = self._processor(name, "KSTREAM-FLATMAPVALUES-", stateless.FlatMapValues(mapper))
+        node = self._of_function(name, "KSTREAM-FLATMAPVALUES-", stateless.FlatMapValues(mapper), "mapper")
         return KStream(self.graph, node, self.key, None, self.sources, self.repartition_required)
 
     def peek(self, action: Callable[..., Any], *, name: str | None = None) -> KStream[K, V]:
         """Call a function with each record and forward it unchanged."""
-        return self._same(self._processor(name, "KSTREAM-PEEK-", stateless.Peek(action)))
+        return self._same(self._of_function(name, "KSTREAM-PEEK-", stateless.Peek(action), "action"))
 
     def foreach(self, action: Callable[..., Any], *, name: str | None = None) -> None:
         """Call a function with each record; the branch ends here."""
-        self._processor(name, "KSTREAM-FOREACH-", stateless.Foreach(action))
+        self._of_function(name, "KSTREAM-FOREACH-", stateless.Foreach(action), "action")
 
     def print(self, printed: Printed | None = None) -> None:
         """Write "[label]: key, value" for each record, to stdout or to a file. The label is this stream's node."""
         store_settings = printed or Printed()
-        self._processor(store_settings.name, "KSTREAM-PRINTER-", stateless.Print(store_settings, self.node))
+        node = self._processor(store_settings.name, "KSTREAM-PRINTER-", stateless.Print(store_settings, self.node))
+        if store_settings.mapper is not None:
+            self.graph.check(node, "mapper", store_settings.mapper, (("key", "value"),))
 
     def split(self, *, name: str | None = None) -> BranchedKStream[K, V]:
         """Send each record to the first of several branches whose predicate holds."""
@@ -230,7 +233,7 @@ class KStream(Generic[K, V]):
         from odradek.streams.dsl.grouped import KGroupedStream
 
         store_settings: Grouped[K2, V] = grouped or Grouped(value=self.value)
-        node = self._processor(store_settings.name, "KSTREAM-KEY-SELECT-", stateless.SelectKey(selector))
+        node = self._of_function(store_settings.name, "KSTREAM-KEY-SELECT-", stateless.SelectKey(selector), "selector")
         return KGroupedStream(self.graph, node, store_settings, self.sources, True)
 
     def group_by_key(self, grouped: Grouped[K, V] | None = None) -> KGroupedStream[K, V]:
@@ -244,6 +247,12 @@ class KStream(Generic[K, V]):
 
     def _same(self, node: str) -> KStream[K, V]:
         return KStream(self.graph, node, self.key, self.value, self.sources, self.repartition_required)
+
+    def _of_function(self, name: str | None, prefix: str, operator: stateless.OfFunction, role: str) -> str:
+        """Add an operator with one function of the user's. Returns its name."""
+        node = self._processor(name, prefix, operator)
+        self.graph.check(node, role, operator.function, OF_RECORD)
+        return node
 
     def _processor(self, name: str | None, prefix: str, operator: Operator) -> str:
         """Add an operator after this stream. Returns its name."""
@@ -327,6 +336,7 @@ class BranchedKStream(Generic[K, V]):
 
     def branch(self, predicate: Callable[..., bool], branched: Branched[K, V] | None = None) -> BranchedKStream[K, V]:
         """A branch for the records for which `predicate`, of (value) or of (key, value), is the first to hold."""
+        self._source.graph.check(self._name, f"predicate {len(self._predicates) + 1}", predicate, OF_RECORD)
         self._predicates.append(predicate)
         self._add(branched or Branched(), len(self._predicates))
         return self

@@ -14,6 +14,7 @@ from odradek.streams.dsl.graph import Graph
 from odradek.streams.dsl.kstream import KStream
 from odradek.streams.dsl.materialization import Materialization, materialization
 from odradek.streams.dsl.options import Grouped, Materialized, TableJoined
+from odradek.streams.functions import OF_NOTHING, OF_RECORD
 from odradek.streams.operators import table as operators
 from odradek.streams.operators.stateless import ToStream
 from odradek.streams.operators.table import TableSupplier, ValueTransformer, View
@@ -118,6 +119,7 @@ class KTable(Generic[K, V]):
         """Map the value of each row, by a function of (value) or of (key, value) that is not called for null."""
         store_settings = self._materialization(materialized, MAP_VALUES)
         node = self.graph.name(name, MAP_VALUES)
+        self.graph.check(node, "mapper", mapper, OF_RECORD)
         supplier = operators.KTableMapValues(self, mapper, _queryable(store_settings))
         return self._derived(node, supplier, store_settings, _value(store_settings))
 
@@ -131,6 +133,7 @@ class KTable(Generic[K, V]):
         """Map the value of each row with a ValueTransformer, which may use these stores (KIP-292)."""
         store_settings = None if materialized is None else materialization(materialized, None, "")
         node = self.graph.name(name, TRANSFORM_VALUES)
+        self.graph.check(node, "transformer", transformer, OF_NOTHING)
         supplier = operators.KTableTransformValues(self, transformer, _queryable(store_settings))
         return self._derived(node, supplier, store_settings, _value(store_settings), stores)
 
@@ -157,6 +160,7 @@ class KTable(Generic[K, V]):
 
         store_settings: Grouped[K2, V2] = grouped or Grouped()
         node = self.graph.name(store_settings.name, "KTABLE-SELECT-")
+        self.graph.check(node, "selector", selector, OF_RECORD)
         parent, supplier = self.node, operators.RepartitionMap(self, selector)
 
         def write(topology: Topology) -> None:
@@ -177,6 +181,7 @@ class KTable(Generic[K, V]):
     ) -> KTable[K, V]:
         store_settings = self._materialization(materialized, FILTER)
         node = self.graph.name(name, FILTER)
+        self.graph.check(node, "predicate", predicate, OF_RECORD)
         supplier = operators.KTableFilter(self, predicate, negate, _queryable(store_settings))
         return self._derived(node, supplier, store_settings, _value(store_settings) or self.value)
 

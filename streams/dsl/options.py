@@ -16,6 +16,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
+from odradek.streams.errors import ArgumentError
+from odradek.streams.functions import place_of_call
 from odradek.streams.serdes import Serde
 from odradek.streams.stores.builders import StoreBuilder
 from odradek.streams.topology import OffsetReset, Partitioner, TimestampExtractor
@@ -28,6 +30,19 @@ V = TypeVar("V")
 VO = TypeVar("VO")
 
 
+def _check(options: Any, *serdes: str) -> None:
+    """Raises ArgumentError where one of these fields is no serde, or the name no text."""
+    kind = type(options).__name__
+    for name in serdes:
+        given = getattr(options, name)
+        if given is not None and not isinstance(given, Serde):
+            raise ArgumentError(
+                f"{kind}({name}=…) at {place_of_call()} is {given!r}; expected a serde such as odradek.streams.STRING"
+            )
+    if options.name is not None and not isinstance(options.name, str):
+        raise ArgumentError(f"{kind}(name=…) at {place_of_call()} is {options.name!r}; expected a text")
+
+
 @dataclass(frozen=True)
 class Consumed(Generic[K, V]):
     """How topics are read."""
@@ -38,6 +53,14 @@ class Consumed(Generic[K, V]):
     offset_reset: OffsetReset | None = None
     name: str | None = None
 
+    def __post_init__(self) -> None:
+        _check(self, "key", "value")
+        if self.offset_reset not in (None, "earliest", "latest", "none"):
+            raise ArgumentError(
+                f"Consumed(offset_reset=…) at {place_of_call()} is {self.offset_reset!r}; expected earliest, latest or "
+                "none"
+            )
+
 
 @dataclass(frozen=True)
 class Produced(Generic[K, V]):
@@ -47,6 +70,9 @@ class Produced(Generic[K, V]):
     value: Serde[V] | None = None
     partitioner: Partitioner | None = None
     name: str | None = None
+
+    def __post_init__(self) -> None:
+        _check(self, "key", "value")
 
 
 @dataclass(frozen=True)
@@ -59,6 +85,9 @@ class Repartitioned(Generic[K, V]):
     partitions: int | None = None
     partitioner: Partitioner | None = None
 
+    def __post_init__(self) -> None:
+        _check(self, "key", "value")
+
 
 @dataclass(frozen=True)
 class Grouped(Generic[K, V]):
@@ -67,6 +96,9 @@ class Grouped(Generic[K, V]):
     key: Serde[K] | None = None
     value: Serde[V] | None = None
     name: str | None = None
+
+    def __post_init__(self) -> None:
+        _check(self, "key", "value")
 
 
 @dataclass(frozen=True)
@@ -87,6 +119,14 @@ class Materialized(Generic[K, V]):
     store_type: Literal["rocksDB", "in_memory"] | None = None
     store: StoreBuilder | None = None
 
+    def __post_init__(self) -> None:
+        _check(self, "key", "value")
+        if self.store is not None and not isinstance(self.store, StoreBuilder):
+            raise ArgumentError(
+                f"Materialized(store=…) at {place_of_call()} is {self.store!r}; expected a store builder such as "
+                "odradek.streams.key_value_store(…)"
+            )
+
 
 @dataclass(frozen=True)
 class Joined(Generic[K, V, VO]):
@@ -97,6 +137,9 @@ class Joined(Generic[K, V, VO]):
     other_value: Serde[VO] | None = None
     name: str | None = None
     grace: int | timedelta | None = None
+
+    def __post_init__(self) -> None:
+        _check(self, "key", "value", "other_value")
 
 
 @dataclass(frozen=True)
@@ -113,6 +156,9 @@ class StreamJoined(Generic[K, V, VO]):
     store_type: Literal["rocksDB", "in_memory"] | None = None
     this_store: StoreBuilder | None = None
     other_store: StoreBuilder | None = None
+
+    def __post_init__(self) -> None:
+        _check(self, "key", "value", "other_value")
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from odradek.streams.dsl.materialization import Materialization, materialization
 from odradek.streams.dsl.options import Materialized
 from odradek.streams.errors import TopologyError
+from odradek.streams.functions import AGGREGATOR, MERGER, OF_NOTHING, REDUCER
 from odradek.streams.operators import aggregate as plain
 from odradek.streams.operators.sessions import SessionAggregate
 from odradek.streams.operators.sliding import SlidingAggregate
@@ -93,7 +94,9 @@ class TimeWindowedKStream(Generic[K, V]):
         store_settings = self._store_settings(materialized, REDUCE).with_default_serdes(
             self._grouped.key, self._grouped.value
         )
-        return self._table(store_settings, name, REDUCE, nothing, reducing(reducer))
+        table = self._table(store_settings, name, REDUCE, nothing, reducing(reducer))
+        self._grouped.graph.check(table.node, "reducer", reducer, REDUCER)
+        return table
 
     def aggregate(
         self,
@@ -105,7 +108,10 @@ class TimeWindowedKStream(Generic[K, V]):
     ) -> KTable[Windowed, A]:
         """Add values to the result of `initializer` for each window, by `aggregator` of (key, value, aggregate)."""
         store_settings = self._store_settings(materialized, AGGREGATE).with_default_serdes(self._grouped.key, None)
-        return self._table(store_settings, name, AGGREGATE, initializer, aggregator)
+        table = self._table(store_settings, name, AGGREGATE, initializer, aggregator)
+        self._grouped.graph.check(table.node, "initializer", initializer, OF_NOTHING)
+        self._grouped.graph.check(table.node, "aggregator", aggregator, AGGREGATOR)
+        return table
 
     def _store_settings(self, materialized: Materialized[Any, Any] | str | None, prefix: str) -> Materialization:
         return materialization(materialized, self._grouped.graph, prefix)
@@ -165,7 +171,9 @@ class SessionWindowedKStream(Generic[K, V]):
             self._grouped.key, self._grouped.value
         )
         aggregator = reducing(reducer)
-        return self._table(store_settings, name, REDUCE, nothing, aggregator, merging(aggregator))
+        table = self._table(store_settings, name, REDUCE, nothing, aggregator, merging(aggregator))
+        self._grouped.graph.check(table.node, "reducer", reducer, REDUCER)
+        return table
 
     def aggregate(
         self,
@@ -181,7 +189,11 @@ class SessionWindowedKStream(Generic[K, V]):
         `merger`, of (key, aggregate, aggregate), merges two sessions that a record connects.
         """
         store_settings = self._store_settings(materialized, AGGREGATE).with_default_serdes(self._grouped.key, None)
-        return self._table(store_settings, name, AGGREGATE, initializer, aggregator, merger)
+        table = self._table(store_settings, name, AGGREGATE, initializer, aggregator, merger)
+        self._grouped.graph.check(table.node, "initializer", initializer, OF_NOTHING)
+        self._grouped.graph.check(table.node, "aggregator", aggregator, AGGREGATOR)
+        self._grouped.graph.check(table.node, "merger", merger, MERGER)
+        return table
 
     def _store_settings(self, materialized: Materialized[Any, Any] | str | None, prefix: str) -> Materialization:
         return materialization(materialized, self._grouped.graph, prefix)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TextIO
 
@@ -14,16 +15,19 @@ from odradek.streams.operators.fusion import FusedFunctionBuilder
 from odradek.streams.records import Headers, Process
 
 
-class _OfFunction:
+class OfFunction(ABC):
     """An operator with one function of the user's, of (value) or of (key, value)."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        with_key(function)  # raises now rather than at the first record
         self.function = function
         self.keyed = arity(function) == 2
 
+    @abstractmethod
+    def bind(self, node: NodeContext) -> Process:
+        """The function of one task."""
 
-class Filter(_OfFunction):
+
+class Filter(OfFunction):
     """Forwards records that the predicate accepts, or, negated, rejects."""
 
     def __init__(self, predicate: Callable[..., bool], negate: bool = False) -> None:
@@ -45,7 +49,7 @@ class Filter(_OfFunction):
         chain.emit(f"if {'' if self.negate else 'not '}{chain.call(self.function, self.keyed)}: {chain.leave}")
 
 
-class MapValues(_OfFunction):
+class MapValues(OfFunction):
     """Changes the value."""
 
     def bind(self, node: NodeContext) -> Process:
@@ -65,7 +69,7 @@ class MapValues(_OfFunction):
         chain.emit(f"{chain.value} = {chain.call(self.function, self.keyed)}")
 
 
-class SelectKey(_OfFunction):
+class SelectKey(OfFunction):
     """Changes the key."""
 
     def bind(self, node: NodeContext) -> Process:
@@ -82,7 +86,7 @@ class SelectKey(_OfFunction):
         chain.emit(f"{chain.key} = {chain.call(self.function, self.keyed)}")
 
 
-class Map(_OfFunction):
+class Map(OfFunction):
     """Changes key and value."""
 
     def bind(self, node: NodeContext) -> Process:
@@ -100,7 +104,7 @@ class Map(_OfFunction):
         chain.emit(f"{chain.key}, {chain.value} = {chain.call(self.function, self.keyed)}")
 
 
-class FlatMap(_OfFunction):
+class FlatMap(OfFunction):
     """Forwards any number of records for one."""
 
     def bind(self, node: NodeContext) -> Process:
@@ -119,7 +123,7 @@ class FlatMap(_OfFunction):
         chain.loop(chain.call(self.function, self.keyed), keys=True)
 
 
-class FlatMapValues(_OfFunction):
+class FlatMapValues(OfFunction):
     """Forwards any number of values for one."""
 
     def bind(self, node: NodeContext) -> Process:
@@ -138,7 +142,7 @@ class FlatMapValues(_OfFunction):
         chain.loop(chain.call(self.function, self.keyed), keys=False)
 
 
-class Peek(_OfFunction):
+class Peek(OfFunction):
     """Calls a function and forwards the record."""
 
     def bind(self, node: NodeContext) -> Process:
@@ -156,7 +160,7 @@ class Peek(_OfFunction):
         chain.emit(chain.call(self.function, self.keyed))
 
 
-class Foreach(_OfFunction):
+class Foreach(OfFunction):
     """Calls a function at the end of a branch."""
 
     def bind(self, node: NodeContext) -> Process:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import xml.etree.ElementTree as ElementTree
 from typing import Any
 
@@ -98,7 +99,7 @@ def test_a_picture_shows_every_node(nodes: list[Node]) -> None:
 
 def test_boxes_of_a_picture_do_not_overlap() -> None:
     builder = StreamsBuilder()
-    stream = builder.stream("in <&>")
+    stream = builder.stream(re.compile("in <&>"))
     for number in range(12):
         stream.filter(lambda value: True, name=f"filter-with-a-long-name-{number}").group_by_key().count()
     stream.merge(builder.stream("other")).to(lambda key, value, where: "chosen")

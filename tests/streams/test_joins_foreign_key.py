@@ -165,6 +165,8 @@ def test_the_hash(java: Java) -> None:
 
 
 def test_keys_are_extracted_by_a_function_of_the_value() -> None:
-    table = StreamsBuilder().table("left")
-    with pytest.raises(TypeError, match="value"):
-        table.join(table, text, foreign_key=lambda key, value: key)
+    builder = StreamsBuilder()
+    table = builder.table("left")
+    table.join(table, text, foreign_key=lambda key, value: key)
+    with pytest.raises(TypeError, match="expected a function of"):
+        builder.build()
