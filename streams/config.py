@@ -13,14 +13,26 @@ An unknown name causes a warning only, as it may belong to a handler of the user
 from __future__ import annotations
 
 import difflib
+import importlib
 import logging
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from odradek.streams.errors import Handlers, StreamsError, log_and_fail
+from odradek.streams.errors import (
+    HANDLER_FORMS,
+    Handler,
+    Handlers,
+    StreamsError,
+    TopologyError,
+    log_and_continue,
+    log_and_fail,
+    three_arguments,
+)
+from odradek.streams.functions import Forms, arity, problem_of
 from odradek.streams.serdes import Serde
+from odradek.streams.topology import check_topic_name
 
 log = logging.getLogger(__name__)
 
@@ -127,10 +139,59 @@ def _serde(name: str, value: Any) -> Serde[Any]:
     return value
 
 
+def _topic(name: str, value: Any) -> str:
+    try:
+        check_topic_name(value, name)
+    except TopologyError as error:
+        raise StreamsConfigError(str(error)) from None
+    return str(value)
+
+
 def _function(name: str, value: Any) -> Callable[..., Any]:
     if not callable(value):
         raise StreamsConfigError(f"{name} is {value!r}; expected a function")
     return value  # type: ignore[no-any-return]
+
+
+JAVA_HANDLERS: Final = {
+    "LogAndContinueExceptionHandler": log_and_continue,
+    "LogAndFailExceptionHandler": log_and_fail,
+    "LogAndContinueProcessingExceptionHandler": log_and_continue,
+    "LogAndFailProcessingExceptionHandler": log_and_fail,
+    "DefaultProductionExceptionHandler": log_and_fail,
+}
+"""The classes of org.apache.kafka.streams.errors, whose names may be given in place of functions."""
+
+
+def _handler(forms: Forms) -> Parse:
+    """A handler of exceptions, or its dotted name: "package.module.function"."""
+
+    def parse(name: str, value: Any) -> Handler:
+        found = _imported(name, value) if isinstance(value, str) else value
+        made = found() if isinstance(found, type) else found
+        problem = problem_of(made, forms)
+        if problem is not None:
+            raise StreamsConfigError(f"{name} {problem}")
+        return three_arguments(made, arity(made, len(forms[0])))
+
+    return parse
+
+
+def _imported(name: str, text: str) -> Any:
+    if text.startswith("org.apache.kafka.streams.errors."):
+        java = text.rpartition(".")[2]
+        if java in JAVA_HANDLERS:
+            return JAVA_HANDLERS[java]
+        raise StreamsConfigError(
+            f"{name} is {text!r}; expected a function, its dotted name, or one of {sorted(JAVA_HANDLERS)}"
+        )
+    module, _, attribute = text.replace(":", ".").rpartition(".")
+    try:
+        return getattr(importlib.import_module(module), attribute)
+    except (ImportError, ValueError, AttributeError) as error:
+        raise StreamsConfigError(
+            f"{name} is {text!r}; expected a function or its dotted name such as 'package.module.function': {error}"
+        ) from error
 
 
 def _endpoint(name: str, value: Any) -> str:
@@ -176,12 +237,23 @@ TABLE: Final[tuple[Property, ...]] = (
     _row("client.id", "", _any_text, "The prefix of client names; application.id and the process id by default."),
     _row("client.rack", None, _any_text, "The rack of this instance: reads go to nearby replicas."),
     _row("commit.interval.ms", 30_000, _number(0), "How often to commit; 100 with exactly_once_v2."),
-    _row("default.deserialization.exception.handler", log_and_fail, _function, "Decides about unreadable records."),
+    _row(
+        "default.deserialization.exception.handler",
+        log_and_fail,
+        _handler(HANDLER_FORMS),
+        "Decides about unreadable records: a function of (context, record, error), or its dotted name.",
+    ),
     _row("default.dsl.store", "rocksDB", _one_of("rocksDB", "in_memory"), "The default store type of the DSL."),
     _row("default.key.serde", None, _serde, "For keys without an explicit serde."),
-    _row("default.production.exception.handler", log_and_fail, _function, "Decides about records that cannot be sent."),
+    _row(
+        "default.production.exception.handler",
+        log_and_fail,
+        _handler(HANDLER_FORMS[:1]),
+        "Decides about records that cannot be sent.",
+    ),
     _row("default.timestamp.extractor", None, _function, "Returns a record's timestamp; by default its own."),
     _row("default.value.serde", None, _serde, "For values without an explicit serde."),
+    _row("errors.dead.letter.queue.topic.name", None, _topic, "Where log_and_fail and log_and_continue write records."),
     _row("group.instance.id", None, _text, "A static member id: the instance may be away for session.timeout.ms."),
     _row("internal.leave.group.on.close", False, _flag, "Whether a closing thread leaves its group."),
     _row("log.summary.interval.ms", 120_000, _number(), "How often to log a summary; below 0: never."),
@@ -193,7 +265,12 @@ TABLE: Final[tuple[Property, ...]] = (
     _row("num.stream.threads", 1, _number(1), "Threads that process records."),
     _row("poll.ms", 100, _number(0), "How long to wait for records when there are none, in ms."),
     _row("probing.rebalance.interval.ms", 600_000, _number(60_000), "How often to check for caught-up warm-ups."),
-    _row("processing.exception.handler", log_and_fail, _function, "Decides about records that a node cannot process."),
+    _row(
+        "processing.exception.handler",
+        log_and_fail,
+        _handler(HANDLER_FORMS),
+        "Decides about records that a node cannot process.",
+    ),
     _row("processing.guarantee", AT_LEAST_ONCE, _guarantee, f"{AT_LEAST_ONCE} or {EXACTLY_ONCE_V2}."),
     _row("rack.aware.assignment.tags", (), _tags, "client.tag.* by which standbys are spread; at most five."),
     _row("repartition.purge.interval.ms", 30_000, _number(0), "How often processed records are purged."),
@@ -289,6 +366,7 @@ class StreamsConfig(Mapping[str, Any]):
             self._values["default.deserialization.exception.handler"],
             self._values["processing.exception.handler"],
             self._values["default.production.exception.handler"],
+            self._values["errors.dead.letter.queue.topic.name"],
         )
 
     def prefixed(self, *prefixes: str) -> dict[str, Any]:

@@ -7,30 +7,52 @@ The record loop writes the attributes of the current record; nodes and stores re
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from odradek.streams.errors import DEFAULT_HANDLERS, ErrorContext, Handlers
+from odradek.streams.errors import (
+    DEFAULT_HANDLERS,
+    DeadLetter,
+    ErrorContext,
+    Handler,
+    Handlers,
+    Response,
+    decide,
+)
 from odradek.streams.records import NO_TIMESTAMP, Headers, RecordMetadata, TaskId
 
 if TYPE_CHECKING:
     from odradek.streams.stores.cache import ThreadCache
 
 
+Send = Callable[[str, bytes | None, bytes | None, int | None, int, Headers], None]
+"""Writes a record: topic, key, value, partition, timestamp in ms, headers. Without a partition the key decides, as in
+Java's default partitioner.
+"""
+
+
+class SourceMessage(Protocol):
+    """A record as a client returns it."""
+
+    def key(self) -> Any: ...
+
+    def value(self) -> Any: ...
+
+    def offset(self) -> int | None: ...
+
+
 class Collector(Protocol):
     """The output of a task: a producer, or a driver's memory."""
 
-    def send(
-        self,
-        topic: str,
-        key: bytes | None,
-        value: bytes | None,
-        partition: int | None,
-        timestamp: int,
-        headers: Headers,
-    ) -> None:
-        """Write a record. Without a partition the key decides, as in Java's default partitioner."""
+    def sender(self, context: TaskContext) -> Send:
+        """What writes the records of one task; a failure is reported with the source record of `context`."""
+
+    def add_writer(self, topic: str, node: str) -> None:
+        """A sink writes to a topic that it chose for a record; failures are reported with this node."""
+
+    def send_dead_letter(self, letter: DeadLetter) -> None:
+        """Write a record that a handler returned, in the task's transaction."""
 
     def partitions_of(self, topic: str) -> int:
         """The partition count of a topic. Raises StreamsError where no broker returns it."""
@@ -53,6 +75,9 @@ class TaskContext:
         "offset",
         "partition",
         "processor_metadata",
+        "send",
+        "source_batch",
+        "source_message",
         "state_dir",
         "store_dir",
         "stream_time",
@@ -80,6 +105,10 @@ class TaskContext:
         self.application_id: str = config["application.id"]
         self.config = config
         self.collector = collector
+        self.send: Send = collector.sender(self)
+        self.source_message: SourceMessage | None = None
+        """The message of the current record; None where it is one of `source_batch`, by its offset."""
+        self.source_batch: Sequence[SourceMessage] = ()
         self.cache = cache
         self.handlers = handlers
         self.system_time_ms = clock
@@ -109,7 +138,11 @@ class TaskContext:
         """A store has changed. No effect where the store is not logged."""
         topic = self._changelogs.get(store)
         if topic is not None:
-            self.collector.send(topic, key, value, self.task_id.partition, timestamp, headers)
+            self.send(topic, key, value, self.task_id.partition, timestamp, headers)
+
+    def bind_sender(self) -> None:
+        """Write by the current producer: a collector may have replaced the one of the construction."""
+        self.send = self.collector.sender(self)
 
     @property
     def record_metadata(self) -> RecordMetadata | None:
@@ -119,4 +152,25 @@ class TaskContext:
     def where(self, node: str) -> ErrorContext:
         """The current node and record, for a message or a handler."""
         source = RecordMetadata(self.topic or "", self.partition, self.offset)
-        return ErrorContext(self.task_id, node, source, self.timestamp, self.headers)
+        message = self._source() if self.topic is not None else None
+        key, value = (None, None) if message is None else (message.key(), message.value())
+        return ErrorContext(
+            self.task_id, node, source, self.timestamp, self.headers, key, value, self.handlers.dead_letter_topic
+        )
+
+    def failed(self, handler: Handler, where: ErrorContext, record: Any, error: Exception) -> bool:
+        """Ask a handler about a record, write its dead letters, and count the record if it is dropped. Returns whether
+        the handler returned FAIL. Raises StreamsError.
+        """
+        decision = decide(handler, where, record, error)
+        for letter in decision.dead_letters:
+            self.collector.send_dead_letter(letter)
+        if decision.response is Response.FAIL:
+            return True
+        self.dropped += 1
+        return False
+
+    def _source(self) -> SourceMessage | None:
+        if self.source_message is not None:
+            return self.source_message
+        return next((each for each in self.source_batch if each.offset() == self.offset), None)

@@ -13,7 +13,8 @@ from typing import Any, Final, NamedTuple
 
 from odradek.protocol.topic_partition import TopicPartition
 from odradek.streams.config import StreamsConfig
-from odradek.streams.context import TaskContext
+from odradek.streams.context import Send, TaskContext
+from odradek.streams.errors import DeadLetter
 from odradek.streams.records import Headers, TaskId
 from odradek.streams.stores.cache import ThreadCache
 from odradek.streams.task import Task
@@ -70,6 +71,17 @@ class _Sent:
     ) -> None:
         """Store a record."""
         self.waiting.append((topic, ProducedRecord(key, value, timestamp, headers)))
+
+    def sender(self, context: TaskContext) -> Send:
+        """The same for every task."""
+        return self.send
+
+    def add_writer(self, topic: str, node: str) -> None:
+        """No write fails here."""
+
+    def send_dead_letter(self, letter: DeadLetter) -> None:
+        """Store a record."""
+        self.send(letter.topic, letter.key, letter.value, None, letter.timestamp, letter.headers)
 
     def partitions_of(self, topic: str) -> int:
         """One for every topic."""

@@ -16,7 +16,6 @@ from typing import Any, Final
 from odradek.streams.context import TaskContext
 from odradek.streams.errors import (
     ProcessingError,
-    Response,
     SerializationError,
     StreamsError,
     Undelivered,
@@ -26,7 +25,7 @@ from odradek.streams.operators.fusion import FusedFunctionBuilder, Writing
 from odradek.streams.processor import Cancellable, FixedKeyProcessor, ProcessorContext, PunctuationType, Punctuator
 from odradek.streams.records import Headers, Process, Record, RecordMetadata, TaskId
 from odradek.streams.serdes import Serde
-from odradek.streams.topology import Node, ProcessorNode, SinkNode, SourceNode, Topology
+from odradek.streams.topology import Node, ProcessorNode, SinkNode, SourceNode, Topology, check_topic_name
 
 Schedule = Callable[[str, int, PunctuationType, Punctuator], Cancellable]
 
@@ -236,9 +235,9 @@ def _guarded(process: Process, name: str, task: TaskContext) -> Process:
 def failed(task: TaskContext, name: str, key: Any, value: Any, error: Exception) -> None:
     """A node has failed: the handler decides. Raises ProcessingError where it returns FAIL."""
     where = task.where(name)
-    if task.handlers.processing(where, key, value, error) is not Response.CONTINUE:
+    record = Record(key, value, task.timestamp, task.headers)
+    if task.failed(task.handlers.processing, where, record, error):
         raise ProcessingError(f"Exception caught in process. {where}: {error!r}") from error
-    task.dropped += 1
 
 
 # ---- sinks
@@ -256,15 +255,24 @@ def _choosing_sink(node: SinkNode, task: TaskContext) -> Process:
     choose = node.topic
     assert callable(choose)
     writers: dict[str, Process] = {}
+    name = node.name
 
     def process(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
-        topic = choose(key, value, task.record_metadata)
-        writer = writers.get(topic)
-        if writer is None:
-            writer = writers[topic] = _writer(node, topic, task)
+        try:
+            topic = choose(key, value, task.record_metadata)
+            writer = writers.get(topic)
+            if writer is None:
+                check_topic_name(topic, f"sink {name}")
+                writer = writers[topic] = _writer(node, topic, task)
+                task.collector.add_writer(topic, name)
+        except StreamsError:
+            raise
+        except Exception as error:
+            failed(task, name, key, value, error)
+            return
         writer(key, value, timestamp, headers)
 
-    return _guarded(process, node.name, task)
+    return process
 
 
 def _writing(node: SinkNode, topic: str, task: TaskContext) -> Writing:
@@ -275,7 +283,7 @@ def _writing(node: SinkNode, topic: str, task: TaskContext) -> Writing:
     name = node.name
 
     def refuse(key: Any, value: Any, timestamp: int, headers: Headers, error: Exception) -> None:
-        record = Undelivered(topic, key, value, None, timestamp, headers)
+        record = Undelivered(topic, key, value, None, timestamp, headers, serialized=False)
         _unserializable(task, name, record, error, (key_serde, value_serde))
 
     def without_time(timestamp: int) -> None:
@@ -283,12 +291,12 @@ def _writing(node: SinkNode, topic: str, task: TaskContext) -> Writing:
             f"Invalid (negative) timestamp of {timestamp} for output record of {task.where(name)} to {topic}"
         )
 
-    return Writing(topic, key_serde.serialize, value_serde.serialize, task.collector.send, refuse, without_time)
+    return Writing(topic, key_serde.serialize, value_serde.serialize, task.send, refuse, without_time)
 
 
 def _writer(node: SinkNode, topic: str, task: TaskContext) -> Process:
     _, write_key, write_value, send, refuse, without_time = _writing(node, topic, task)
-    partitioner = node.partitioner
+    partitioner, name = node.partitioner, node.name
 
     def process(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
         try:
@@ -302,11 +310,16 @@ def _writer(node: SinkNode, topic: str, task: TaskContext) -> Process:
         if partitioner is None:
             send(topic, key_bytes, value_bytes, None, timestamp, headers)
             return
-        chosen = partitioner(topic, key, value, task.collector.partitions_of(topic))
-        if chosen is None or isinstance(chosen, int):
+        count = task.collector.partitions_of(topic)
+        try:
+            chosen = partitioner(topic, key, value, count)
+            partitions = None if chosen is None or isinstance(chosen, int) else sorted(set(chosen))
+        except Exception as error:
+            failed(task, name, key, value, error)
+            return
+        if partitions is None:
             send(topic, key_bytes, value_bytes, chosen, timestamp, headers)
             return
-        partitions = sorted(set(chosen))
         if not partitions:
             task.dropped += 1
         for partition in partitions:
@@ -320,10 +333,9 @@ def _unserializable(
 ) -> None:
     """A record cannot be written as bytes: the production handler decides (KIP-399)."""
     where = task.where(name)
-    if task.handlers.production(where, record, error) is not Response.CONTINUE:
+    if task.failed(task.handlers.production, where, record, error):
         types = f"key {type(record.key).__name__} by {serdes[0]}, value {type(record.value).__name__} by {serdes[1]}"
         raise SerializationError(f"cannot serialize a record for {record.topic} ({types}); {where}: {error}") from error
-    task.dropped += 1
 
 
 def default_serde(serde: Serde[Any] | None, name: str, task: TaskContext, where: str = "") -> Serde[Any]:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Final
 
 from odradek.streams.context import TaskContext
-from odradek.streams.errors import StreamsError
+from odradek.streams.errors import ProcessingError, StreamsError
 from odradek.streams.priority_queue import PriorityQueue
 from odradek.streams.processor import PunctuationType, Punctuator
 from odradek.streams.recorded_metrics import RecordedStat
@@ -116,7 +116,9 @@ class TaskPunctuations:
         except StreamsError:
             raise
         except Exception as error:
-            raise StreamsError(
-                f"task [{context.task_id}] Exception caught while punctuating processor '{punctuation.node}': {error!r}"
-            ) from error
+            if context.failed(context.handlers.processing, context.where(punctuation.node), None, error):
+                raise ProcessingError(
+                    f"task [{context.task_id}] Exception caught while punctuating processor '{punctuation.node}': "
+                    f"{error!r}"
+                ) from error
         self._latencies.record(time.perf_counter_ns() - start)

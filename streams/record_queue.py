@@ -10,9 +10,9 @@ from collections import deque
 from typing import Any, Protocol
 
 from odradek.streams.context import TaskContext
-from odradek.streams.errors import Response, SerializationError, StreamsError
+from odradek.streams.errors import SerializationError, StreamsError
 from odradek.streams.nodes import default_serde
-from odradek.streams.records import NO_TIMESTAMP, Process, RecordMetadata
+from odradek.streams.records import NO_TIMESTAMP, Process, Record, RecordMetadata
 from odradek.streams.timestamps import fail_on_invalid_timestamp
 from odradek.streams.topology import SourceNode, TimestampExtractor
 
@@ -107,9 +107,13 @@ class RecordQueue:
 
     def handle_unreadable(self, message: Message, error: Exception) -> None:
         """Call the handler for a record that cannot be read. Raises SerializationError where it returns FAIL."""
-        where = self.context.where(self.source)
-        if self.context.handlers.deserialization(where, message.key(), message.value(), error) is Response.CONTINUE:
-            self.context.dropped += 1
+        context = self.context
+        context.source_message = message
+        where = context.where(self.source)
+        record = Record(message.key(), message.value(), message.timestamp()[1], message.headers())
+        drops = not context.failed(context.handlers.deserialization, where, record, error)
+        context.source_message = None
+        if drops:
             return
         raise SerializationError(
             f"Deserialization exception handler is set to fail upon a deserialization error. If you would rather have "

@@ -53,6 +53,7 @@ class Task:
         if context.config.get("metrics.recording.level") in LEVELS:
             for name, store in stores.items():
                 self.metrics.stores[name] = meter(store, getattr(topology.stores[name], "kind", ""))
+        context.bind_sender()
         self._program = Program(
             topology, subtopology.nodes, context, {**global_stores, **stores}, self.punctuations.schedule
         )
@@ -152,7 +153,8 @@ class Task:
         context.commit_needed = True  # also where a record fails: stores contain the changes of earlier records
         stream_time = context.stream_time
         kind: Any = type(messages[0])  # a client's messages are of one class: `map` calls its methods without a lookup
-        batch = [take() for _ in range(count)]
+        context.source_batch = batch = [take() for _ in range(count)]
+        context.source_message = None
         rows = zip(
             *(map(get, batch) for get in (kind.offset, kind.timestamp, kind.headers, kind.key, kind.value)), strict=True
         )
@@ -182,6 +184,7 @@ class Task:
         queue.partition_time = max(queue.partition_time, stream_time)
         queue.consumed = True
         context.topic = None
+        context.source_batch = ()
         return count
 
     def _process_head(self, queue: RecordQueue) -> None:
@@ -190,6 +193,7 @@ class Task:
         if head is None:
             return
         key, value, timestamp, message = head
+        self.context.source_message = message
         queue.messages.popleft()
         queue.head = None
         queue.partition_time = max(queue.partition_time, timestamp)
@@ -206,7 +210,7 @@ class Task:
         queue.process(key, value, timestamp, context.headers)
         queue.next_offset = context.offset + 1
         queue.consumed = True
-        context.topic = None
+        context.topic = context.source_message = None
 
     # ---- commit and close
 

@@ -1,8 +1,9 @@
 """Record collector: sends the records of a thread's tasks and reports their failures (Kafka: RecordCollectorImpl).
 
-A successful record costs no object: librdkafka reports failures only. A failure belongs to a record that was sent long
-before. The collector calls the production exception handler; on FAIL the thread gets the error at its next poll, at the
-latest when it flushes before a commit.
+librdkafka reports failures only. A failure belongs to a record that was sent long before: what a task writes for one
+source record carries one small object, the callback with the position of that record. The collector calls the
+production exception handler; on FAIL the thread gets the error at its next poll, at the latest when it flushes before a
+commit.
 
 With exactly-once processing the producer is transactional (KIP-447, one for each thread). A transaction begins with the
 first record after a commit and ends with the offsets of the consumed records. A thread that was fenced or left its
@@ -14,6 +15,7 @@ A record with timestamp 0 is written with timestamp 1: librdkafka takes 0 for "n
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import threading
 import time
@@ -25,13 +27,16 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from confluent_kafka import TopicPartition as Position
 
 from odradek.protocol.topic_partition import TopicPartition
+from odradek.streams.context import Send, TaskContext
 from odradek.streams.errors import (
+    DeadLetter,
     ErrorContext,
     Handlers,
     Response,
     StreamsError,
     TaskMigratedError,
     Undelivered,
+    decide,
 )
 from odradek.streams.records import NO_TIMESTAMP, Headers, RecordMetadata, TaskId
 from odradek.streams.running.client import error_of, partitions_of
@@ -39,8 +44,11 @@ from odradek.streams.running.deputy import Deputy, NotReturnedError
 
 log = logging.getLogger(__name__)
 
+Origin = Callable[[KafkaError | None, Message], None]
+"""The callback of a failed record: a partial of `_failed` with the position of the source record, or that of a dead
+letter.
+"""
 MakeProducer = Callable[[Callable[[KafkaError, Message], None]], Producer]
-Send = Callable[[str, bytes | None, bytes | None, int | None, int, Headers], None]
 _ROOM_S: Final = 0.05
 CLOSE_S: Final = 10.0
 """How long a closing producer waits for its queued records."""
@@ -69,9 +77,6 @@ _PURGED: Final = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT}
 class RecordCollector:
     """The output of a thread's tasks. Only that thread calls its methods."""
 
-    send: Send
-    """Write a record; see `context.Collector`. Tasks bind it, and bind it again after `renew`."""
-
     def __init__(
         self,
         make_producer: MakeProducer,
@@ -93,7 +98,7 @@ class RecordCollector:
         self._timeout_s = timeout_s
         self._metadata_s = metadata_s
         self._transactional = transactional
-        self._writers = writers or {}
+        self._writers = dict(writers or {})
         self._failure: StreamsError | None = None
         self._fatal = False
         self._stuck = False
@@ -106,6 +111,60 @@ class RecordCollector:
         self._open()
 
     # ---- records
+
+    def sender(self, context: TaskContext) -> Send:
+        """What writes the records of one task with the current producer; see `context.Collector`."""
+        produce: Callable[..., None] = self._producer.produce
+        transactional, failed = self._transactional, self._failed
+        offset: Any = None
+        topic_of_source: Any = None
+        stamp_of_source: Any = None
+        origin: Any = None
+
+        def send(
+            topic: str, key: bytes | None, value: bytes | None, partition: int | None, timestamp: int, headers: Headers
+        ) -> None:
+            nonlocal offset, topic_of_source, stamp_of_source, origin
+            if transactional and not self._in_transaction:
+                self._begin()
+            if (
+                context.offset is not offset
+                or context.timestamp is not stamp_of_source
+                or context.topic is not topic_of_source
+            ):
+                offset, topic_of_source, stamp_of_source = context.offset, context.topic, context.timestamp
+                origin = functools.partial(
+                    failed,
+                    context.task_id,
+                    topic_of_source,
+                    context.partition,
+                    offset,
+                    stamp_of_source,
+                    context.headers,
+                )
+            try:
+                stamp = timestamp if timestamp > 0 else _stamp(timestamp)
+                produce(topic, value, key, -1 if partition is None else partition, origin, None, stamp, headers)
+            except (BufferError, KafkaException, TypeError, ValueError) as error:
+                self._refused(Undelivered(topic, key, value, partition, timestamp, headers), origin, error)
+
+        return send
+
+    def add_writer(self, topic: str, node: str) -> None:
+        """A sink writes to a topic that it chose for a record."""
+        self._writers.setdefault(topic, (-1, node))
+
+    def send_dead_letter(self, letter: DeadLetter) -> None:
+        """Write a record that a handler returned. A failure of it is not for a handler: the thread gets the error."""
+        if self._transactional and not self._in_transaction:
+            self._begin()
+        record = Undelivered(letter.topic, letter.key, letter.value, None, letter.timestamp, letter.headers)
+        produce: Callable[..., None] = self._producer.produce
+        stamp = _stamp(letter.timestamp)
+        try:
+            produce(letter.topic, letter.value, letter.key, -1, self._lost_letter, None, stamp, letter.headers)
+        except (BufferError, KafkaException, TypeError, ValueError) as error:
+            self._refused(record, self._lost_letter, error)
 
     def partitions_of(self, topic: str) -> int:
         """The partition count of a topic, at most metadata.max.age.ms old. Raises StreamsError."""
@@ -204,27 +263,8 @@ class RecordCollector:
         self._failure = None
         if self._transactional:
             self._try("registering the transactional id", self._producer.init_transactions)
-        self.send = self._bind()
 
-    def _bind(self) -> Send:
-        produce: Callable[..., None] = self._producer.produce
-        transactional = self._transactional
-
-        def send(
-            topic: str, key: bytes | None, value: bytes | None, partition: int | None, timestamp: int, headers: Headers
-        ) -> None:
-            if transactional and not self._in_transaction:
-                self._begin()
-            try:
-                stamp = timestamp if timestamp > 0 else _stamp(timestamp)
-                produce(topic, value, key, -1 if partition is None else partition, None, None, stamp, headers)
-            except (BufferError, KafkaException) as error:
-                record = Undelivered(topic, key, value, partition, timestamp, headers)
-                self._refused(record, error)
-
-        return send
-
-    def _refused(self, record: Undelivered, error: BufferError | KafkaException) -> None:
+    def _refused(self, record: Undelivered, origin: Origin, error: Exception) -> None:
         """The producer rejects a record: its queue is full, or the error is permanent."""
         deadline = time.monotonic() + self._timeout_s
         while isinstance(error, BufferError):
@@ -240,11 +280,14 @@ class RecordCollector:
             produce: Callable[..., None] = self._producer.produce
             try:
                 stamp = _stamp(record.timestamp)
-                produce(record.topic, record.value, record.key, partition, None, None, stamp, record.headers)
+                produce(record.topic, record.value, record.key, partition, origin, None, stamp, record.headers)
                 return
-            except (BufferError, KafkaException) as again:
+            except (BufferError, KafkaException, TypeError, ValueError) as again:
                 error = again
-        self._judge(record, error.args[0])
+        if isinstance(error, KafkaException):
+            self._judge(record, origin, error.args[0])
+        else:  # headers that librdkafka cannot write
+            self._ask(record, origin, error, repr(error))
         if self._failure is not None:
             raise self._failure
 
@@ -267,14 +310,32 @@ class RecordCollector:
         return TaskMigratedError(message) if self._transactional else StreamsError(message)
 
     def _delivered(self, error: KafkaError, message: Message) -> None:
-        """Called within poll and flush, for what failed."""
-        if error.code() in _PURGED:
-            return  # aborted with its transaction
-        stamp = message.timestamp()[1]
-        topic, partition = str(message.topic()), message.partition()
-        self._judge(Undelivered(topic, message.key(), message.value(), partition, stamp, None), error)
+        """The producer's own callback, for a record without an origin."""
+        self._failed(TaskId(-1, -1), None, -1, -1, NO_TIMESTAMP, None, error, message)
 
-    def _judge(self, record: Undelivered, error: KafkaError) -> None:
+    def _failed(
+        self,
+        task_id: TaskId,
+        topic: str | None,
+        partition: int,
+        offset: int,
+        timestamp: int,
+        headers: Headers,
+        error: KafkaError | None,
+        message: Message,
+    ) -> None:
+        """Called within poll and flush, for what failed: the position of the source record, the error, the record."""
+        if error is None or error.code() in _PURGED:
+            return  # aborted with its transaction
+        origin = functools.partial(self._failed, task_id, topic, partition, offset, timestamp, headers)
+        self._judge(_undelivered(message), origin, error)
+
+    def _lost_letter(self, error: KafkaError | None, message: Message) -> None:
+        """Called within poll and flush for a dead letter that failed."""
+        if error is not None and error.code() not in _PURGED:
+            self._judge(_undelivered(message), self._lost_letter, error)
+
+    def _judge(self, record: Undelivered, origin: Origin, error: KafkaError) -> None:
         """A record is not written: decide whether the application continues without it."""
         if self._failure is not None:
             return
@@ -300,20 +361,45 @@ class RecordCollector:
                 f"the transaction had failed when a record came for {where}: {error.str()}"
             )
             return
-        problem = KafkaException(error)
-        if self._handlers.production(self._context(record), record, problem) is Response.CONTINUE:
+        self._ask(record, origin, KafkaException(error), f"{error.str()} ({error.name()})")
+
+    def _ask(self, record: Undelivered, origin: Origin, error: Exception, text: str) -> None:
+        """The record is the cause of its failure: the handler decides."""
+        where = f"topic={record.topic}, partition={record.partition}"
+        if not isinstance(origin, functools.partial):
+            self._failure = StreamsError(f"Error encountered sending a dead letter to {where}: {text}")
+            return
+        context = self._context(record, *origin.args)
+        try:
+            decision = decide(self._handlers.production, context, record, error)
+            for letter in decision.dead_letters:
+                self.send_dead_letter(letter)
+        except StreamsError as problem:
+            self._failure = self._failure or problem
+            return
+        if decision.response is Response.CONTINUE:
             self.dropped += 1
             return
         self._failure = StreamsError(
-            f"Error encountered sending record to {where}: {error.str()} ({error.name()}). The production exception "
-            "handler returned FAIL; default.production.exception.handler sets another"
+            f"Error encountered sending record to {where}: {text}. {context}. The production exception handler "
+            "returned FAIL; default.production.exception.handler sets another"
         )
 
-    def _context(self, record: Undelivered) -> ErrorContext:
-        subtopology, node = self._writers.get(record.topic, (-1, f"the writer of {record.topic}"))
-        partition = -1 if record.partition is None else record.partition
-        nowhere = RecordMetadata("", -1, -1)  # the source record is not stored
-        return ErrorContext(TaskId(subtopology, partition), node, nowhere, record.timestamp or NO_TIMESTAMP, None)
+    def _context(
+        self,
+        record: Undelivered,
+        task_id: TaskId,
+        topic: str | None,
+        partition: int,
+        offset: int,
+        timestamp: int,
+        headers: Headers,
+    ) -> ErrorContext:
+        _, node = self._writers.get(record.topic, (-1, f"the writer of {record.topic}"))
+        source = RecordMetadata(topic or "", partition, offset)
+        return ErrorContext(
+            task_id, node, source, timestamp, headers, dead_letter_topic=self._handlers.dead_letter_topic
+        )
 
     def _begin(self) -> None:
         if not self._in_transaction:
@@ -367,6 +453,12 @@ class RecordCollector:
             log.info("error while closing a producer error=%s", error_of(exception).str())
         finally:
             self._deputy.close()
+
+
+def _undelivered(message: Message) -> Undelivered:
+    stamp = message.timestamp()[1]
+    headers: Any = message.headers()
+    return Undelivered(str(message.topic()), message.key(), message.value(), message.partition(), stamp, headers)
 
 
 def _is_fatal(error: KafkaError) -> bool:

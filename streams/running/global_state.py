@@ -26,8 +26,8 @@ from confluent_kafka import TopicPartition as Position
 
 from odradek.protocol.topic_partition import TopicPartition
 from odradek.streams.config import StreamsConfig
-from odradek.streams.context import TaskContext
-from odradek.streams.errors import StreamsError
+from odradek.streams.context import Send, TaskContext
+from odradek.streams.errors import DeadLetter, StreamsError
 from odradek.streams.queries import FairLock
 from odradek.streams.records import TaskId
 from odradek.streams.running import checkpoints
@@ -347,6 +347,15 @@ def make_global_state(
 
 class _NoCollector:
     """Global stores have no changelog and no downstream nodes."""
+
+    def sender(self, context: TaskContext) -> Send:
+        return self.send
+
+    def add_writer(self, topic: str, node: str) -> None:
+        raise StreamsError(f"a processor of a global store cannot write (to {topic})")
+
+    def send_dead_letter(self, letter: DeadLetter) -> None:
+        log.warning("no dead letter for a record of a global table topic=%s", letter.topic)
 
     def send(self, topic: str, *record: Any) -> None:
         raise StreamsError(f"a processor of a global store cannot write (to {topic})")

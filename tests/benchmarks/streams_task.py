@@ -54,6 +54,17 @@ class Counting:
         """Count a record."""
         self.sent[topic] = self.sent.get(topic, 0) + 1
 
+    def sender(self, context: TaskContext) -> Any:
+        """The same for every task."""
+        return self.send
+
+    def add_writer(self, topic: str, node: str) -> None:
+        """Not used."""
+
+    def send_dead_letter(self, letter: Any) -> None:
+        """Count a record."""
+        self.send(letter.topic, letter.key, letter.value, None, letter.timestamp, letter.headers)
+
     def partitions_of(self, topic: str) -> int:
         """One."""
         return 1

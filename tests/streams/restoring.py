@@ -32,6 +32,15 @@ Rows = Iterable[tuple[str | None, str | None]]
 class NoCollector:
     """No records are written while stores are restored."""
 
+    def sender(self, context: Any) -> Any:
+        return self.send
+
+    def add_writer(self, topic: str, node: str) -> None:
+        """Not used."""
+
+    def send_dead_letter(self, letter: Any) -> None:
+        raise AssertionError(letter)
+
     def send(self, topic: str, *record: Any) -> None:
         raise AssertionError(f"{record} was written to {topic}")
 

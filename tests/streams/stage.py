@@ -9,10 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from odradek.broker_process import BrokerProcess
+from odradek.streams.config import StreamsConfig
+from odradek.streams.context import TaskContext
 from odradek.streams.processor import Processor
-from odradek.streams.records import Record
+from odradek.streams.records import Record, TaskId
+from odradek.streams.running.collector import RecordCollector
 from odradek.streams.runtime import KafkaStreams, State
 from odradek.streams.serdes import STRING
+from odradek.streams.stores.cache import ThreadCache
 from odradek.streams.topology import Topology
 from tests.jvm.kafka import Kafka
 from tests.streams import counting
@@ -63,6 +67,11 @@ class Stage:
 
     def await_counts(self, expected: dict[str, int]) -> dict[str, list[int]]:
         return await_counts(self.bootstrap, all_of(expected), self.counts)
+
+
+def context_of(collector: RecordCollector, config: StreamsConfig) -> TaskContext:
+    """The context of a task that writes by this collector."""
+    return TaskContext(TaskId(0, 0), collector, lambda: 0, config, ThreadCache(0))
 
 
 def passing(*processors: Callable[[], Processor], stage: Stage) -> Topology:

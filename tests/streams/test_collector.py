@@ -11,6 +11,7 @@ from confluent_kafka import KafkaError, KafkaException
 from odradek.streams.config import StreamsConfig
 from odradek.streams.errors import StreamsError, TaskMigratedError
 from odradek.streams.running.collector import RecordCollector
+from tests.streams.stage import context_of
 
 
 class TransactionalProducer:
@@ -56,12 +57,13 @@ def test_a_transaction_that_has_failed_unnoticed_is_begun_anew_by_another_produc
     coming = iter(producers)
     make: Any = lambda delivered: next(coming)  # noqa: E731
     collector = RecordCollector(make, config.handlers, 5.0, transactional=True)
+    context = context_of(collector, config)
     try:
         with pytest.raises(TaskMigratedError, match="the transaction had failed"):
-            collector.send("out", b"k", b"v", 0, 1, None)
+            collector.sender(context)("out", b"k", b"v", 0, 1, None)
         collector.renew()
         assert producers[0].closed
-        collector.send("out", b"k", b"v", 0, 1, None)
+        collector.sender(context)("out", b"k", b"v", 0, 1, None)
     finally:
         collector._close_producer()
     assert producers[1].topics == ["out"]

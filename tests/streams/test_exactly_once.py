@@ -25,7 +25,7 @@ from odradek.streams.serdes import LONG, STRING
 from odradek.streams.topology import Topology
 from tests.streams import counting
 from tests.streams.counting import COUNTS, QUICK, WORDS
-from tests.streams.stage import DEADLINE_S, Stage
+from tests.streams.stage import DEADLINE_S, Stage, context_of
 from tests.support.eventually import eventually
 
 
@@ -144,7 +144,7 @@ def test_a_fenced_member_with_records_in_flight_loses_its_tasks_only(
     make = partial(clients.producer, "t", stage.application_id)
 
     def write(collector: RecordCollector, value: bytes, partition: int = 0) -> None:
-        collector.send(stage.counts, b"k", value, partition, 1, None)
+        collector.sender(context_of(collector, settings))(stage.counts, b"k", value, partition, 1, None)
 
     old = RecordCollector(make, settings.handlers, DEADLINE_S, transactional=True)
     for number in range(100):

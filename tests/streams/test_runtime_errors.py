@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
@@ -20,6 +21,7 @@ from odradek.streams.errors import (
     UncaughtResponse,
     Undelivered,
     log_and_continue,
+    log_and_fail,
 )
 from odradek.streams.processor import Processor, ProcessorContext
 from odradek.streams.records import Record
@@ -172,6 +174,73 @@ def test_a_rejected_record_is_given_up(narrow: Stage, guarantee: str) -> None:
     assert [len(record.value) for record in seen] == [3_000_000]
 
 
+@pytest.mark.parametrize("size", [4_000, 3_000_000], ids=["by the broker", "by the client"])
+def test_the_production_handler_gets_the_source_of_a_rejected_record(narrow: Stage, size: int) -> None:
+    """Other records, of both partitions, are in flight with it; a broker rejects a batch with all of its records."""
+    narrow.words += "-two"
+    counting.make_topics(narrow.bootstrap, {narrow.words: 2})
+
+    class BlowSome(Processor):
+        def process(self, record: Record) -> None:
+            self.context.forward(record.with_value("x" * size) if record.value.startswith("big") else record)
+
+    seen: list[ErrorContext] = []
+
+    def handler(context: ErrorContext, record: Undelivered, error: Exception) -> Response:
+        seen.append(context)
+        return Response.CONTINUE
+
+    producer = Producer({"bootstrap.servers": narrow.bootstrap})
+    sent, rejected = {}, set()
+    for at in range(6):
+        for partition in (0, 1):
+            big = at % (3 + partition) == 1
+            value = f"{'big' if big else 'small'}-{partition}-{at}"
+            headers: list[tuple[str, str | bytes | None]] = [("number", str(at).encode())]
+            producer.produce(narrow.words, value, f"k{at}", partition, timestamp=1_000 + at, headers=headers)
+            sent[partition, at] = (f"0_{partition}", "out", narrow.words, partition, at, 1_000 + at, headers)
+            if big:
+                rejected.add((partition, at))
+    assert producer.flush(DEADLINE_S) == 0
+    with narrow.running(passing(BlowSome, stage=narrow), default_production_exception_handler=handler):
+        eventually(lambda: len(values(narrow)) + len(seen) == len(sent))
+    found = {
+        (each.source.partition, each.source.offset): (
+            str(each.task_id),
+            each.node,
+            *each.source,
+            each.timestamp,
+            each.headers,
+        )
+        for each in seen
+    }
+    assert rejected <= found.keys()
+    assert len(found) == len(seen)
+    assert found == {place: sent[place] for place in found}
+
+
+def test_dead_letters_are_written_in_the_transaction_of_the_task(stage: Stage) -> None:
+    dead = f"{stage.counts}-dead"
+    counting.make_topics(stage.bootstrap, {dead: 1})
+    options: dict[str, Any] = {
+        "processing.guarantee": "exactly_once_v2",
+        "errors.dead.letter.queue.topic.name": dead,
+        "processing.exception.handler": "odradek.streams.log_and_continue",
+    }
+
+    def letters() -> list[bytes | None]:
+        return [value for _, value in read_all(stage.bootstrap, dead)]
+
+    stage.write(["good", "bad", "better"])
+    with stage.running(passing(Picky, stage=stage), **options):
+        eventually(lambda: values(stage) == [b"good", b"better"])
+    assert letters() == [b"bad"]
+    stage.write(["bad"])
+    options["processing.exception.handler"] = log_and_fail
+    assert isinstance(ended(KafkaStreams(passing(Picky, stage=stage), stage.config(**options))), ProcessingError)
+    assert letters() == [b"bad"]  # the transaction was aborted, and the dead letter with it
+
+
 # ---- threads and instances
 
 
@@ -239,8 +308,6 @@ def test_one_instance_shuts_the_application_down(broker: BrokerProcess, tmp_path
 
 
 def write_to(stage: Stage, partition: int, value: bytes) -> None:
-    from confluent_kafka import Producer
-
     producer = Producer({"bootstrap.servers": stage.bootstrap})
     producer.produce(stage.words, value, b"k", partition)
     producer.flush()
