@@ -7,7 +7,7 @@ The record loop writes the attributes of the current record; nodes and stores re
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -39,7 +39,11 @@ class SourceMessage(Protocol):
 
     def value(self) -> Any: ...
 
+    def timestamp(self) -> tuple[int, int]: ...
+
     def offset(self) -> int | None: ...
+
+    def headers(self) -> Any: ...
 
 
 class Collector(Protocol):
@@ -76,7 +80,6 @@ class TaskContext:
         "partition",
         "processor_metadata",
         "send",
-        "source_batch",
         "source_message",
         "state_dir",
         "store_dir",
@@ -107,8 +110,7 @@ class TaskContext:
         self.collector = collector
         self.send: Send = collector.sender(self)
         self.source_message: SourceMessage | None = None
-        """The message of the current record; None where it is one of `source_batch`, by its offset."""
-        self.source_batch: Sequence[SourceMessage] = ()
+        """The message of the current record; None in a punctuator."""
         self.cache = cache
         self.handlers = handlers
         self.system_time_ms = clock
@@ -152,7 +154,7 @@ class TaskContext:
     def where(self, node: str) -> ErrorContext:
         """The current node and record, for a message or a handler."""
         source = RecordMetadata(self.topic or "", self.partition, self.offset)
-        message = self._source() if self.topic is not None else None
+        message = self.source_message if self.topic is not None else None
         key, value = (None, None) if message is None else (message.key(), message.value())
         return ErrorContext(
             self.task_id, node, source, self.timestamp, self.headers, key, value, self.handlers.dead_letter_topic
@@ -169,8 +171,3 @@ class TaskContext:
             return True
         self.dropped += 1
         return False
-
-    def _source(self) -> SourceMessage | None:
-        if self.source_message is not None:
-            return self.source_message
-        return next((each for each in self.source_batch if each.offset() == self.offset), None)

@@ -108,6 +108,7 @@ class TaskPunctuations:
     def _punctuate(self, punctuation: Punctuation, now: int) -> None:
         context = self._context
         context.topic, context.partition, context.offset = None, NO_PARTITION, -1
+        context.source_message = None
         context.timestamp, context.headers = now, None
         context.commit_needed = True
         start = time.perf_counter_ns()

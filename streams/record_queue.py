@@ -111,9 +111,7 @@ class RecordQueue:
         context.source_message = message
         where = context.where(self.source)
         record = Record(message.key(), message.value(), message.timestamp()[1], message.headers())
-        drops = not context.failed(context.handlers.deserialization, where, record, error)
-        context.source_message = None
-        if drops:
+        if not context.failed(context.handlers.deserialization, where, record, error):
             return
         raise SerializationError(
             f"Deserialization exception handler is set to fail upon a deserialization error. If you would rather have "

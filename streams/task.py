@@ -153,22 +153,24 @@ class Task:
         context.commit_needed = True  # also where a record fails: stores contain the changes of earlier records
         stream_time = context.stream_time
         kind: Any = type(messages[0])  # a client's messages are of one class: `map` calls its methods without a lookup
-        context.source_batch = batch = [take() for _ in range(count)]
-        context.source_message = None
+        batch = [take() for _ in range(count)]
         rows = zip(
-            *(map(get, batch) for get in (kind.offset, kind.timestamp, kind.headers, kind.key, kind.value)), strict=True
+            batch,
+            *(map(get, batch) for get in (kind.offset, kind.timestamp, kind.headers, kind.key, kind.value)),
+            strict=True,
         )
         at = 0
         try:
-            for at, (offset, (_, timestamp), headers, key, value) in enumerate(rows):
+            for at, (message, offset, (_, timestamp), headers, key, value) in enumerate(rows):  # noqa: B007 - used below
                 context.offset, context.timestamp, context.headers = offset, timestamp, headers
+                context.source_message = message
                 try:
                     if key is not None:
                         key = read_key(key)
                     if value is not None:
                         value = read_value(value)
                 except Exception as error:
-                    queue.handle_unreadable(batch[at], error)
+                    queue.handle_unreadable(message, error)
                     continue
                 if timestamp < 0:
                     queue.reject_timestamp(timestamp)
@@ -183,8 +185,7 @@ class Task:
         queue.next_offset = context.offset + 1
         queue.partition_time = max(queue.partition_time, stream_time)
         queue.consumed = True
-        context.topic = None
-        context.source_batch = ()
+        context.topic = context.source_message = None
         return count
 
     def _process_head(self, queue: RecordQueue) -> None:

@@ -1,7 +1,7 @@
 """Record collector: sends the records of a thread's tasks and reports their failures (Kafka: RecordCollectorImpl).
 
 librdkafka reports failures only. A failure belongs to a record that was sent long before: what a task writes for one
-source record carries one small object, the callback with the position of that record. The collector calls the
+source record carries one small object, a callback with the message of that record. The collector calls the
 production exception handler; on FAIL the thread gets the error at its next poll, at the latest when it flushes before a
 commit.
 
@@ -21,13 +21,14 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Mapping
+from types import MethodType
 from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from confluent_kafka import TopicPartition as Position
 
 from odradek.protocol.topic_partition import TopicPartition
-from odradek.streams.context import Send, TaskContext
+from odradek.streams.context import Send, SourceMessage, TaskContext
 from odradek.streams.errors import (
     DeadLetter,
     ErrorContext,
@@ -45,9 +46,31 @@ from odradek.streams.running.deputy import Deputy, NotReturnedError
 log = logging.getLogger(__name__)
 
 Origin = Callable[[KafkaError | None, Message], None]
-"""The callback of a failed record: a partial of `_failed` with the position of the source record, or that of a dead
-letter.
-"""
+"""The callback of a failed record: `_failed` with the source record, or `_lost_letter`."""
+
+
+class _NoSource:
+    """The source record of what a punctuator writes."""
+
+    def topic(self) -> str | None:
+        return None
+
+    def partition(self) -> int:
+        return -1
+
+    def timestamp(self) -> tuple[int, int]:
+        return 0, NO_TIMESTAMP
+
+    def offset(self) -> int:
+        return -1
+
+    def key(self) -> None:
+        return None
+
+    value = headers = key
+
+
+NO_SOURCE: Final = _NoSource()
 MakeProducer = Callable[[Callable[[KafkaError, Message], None]], Producer]
 _ROOM_S: Final = 0.05
 CLOSE_S: Final = 10.0
@@ -115,33 +138,20 @@ class RecordCollector:
     def sender(self, context: TaskContext) -> Send:
         """What writes the records of one task with the current producer; see `context.Collector`."""
         produce: Callable[..., None] = self._producer.produce
-        transactional, failed = self._transactional, self._failed
-        offset: Any = None
-        topic_of_source: Any = None
-        stamp_of_source: Any = None
-        origin: Any = None
+        transactional, failed = self._transactional, functools.partial(self._failed, context.task_id)
+        without_source: Origin = MethodType(failed, NO_SOURCE)
+        source: SourceMessage | None = None
+        origin = without_source
 
         def send(
             topic: str, key: bytes | None, value: bytes | None, partition: int | None, timestamp: int, headers: Headers
         ) -> None:
-            nonlocal offset, topic_of_source, stamp_of_source, origin
+            nonlocal source, origin
             if transactional and not self._in_transaction:
                 self._begin()
-            if (
-                context.offset is not offset
-                or context.timestamp is not stamp_of_source
-                or context.topic is not topic_of_source
-            ):
-                offset, topic_of_source, stamp_of_source = context.offset, context.topic, context.timestamp
-                origin = functools.partial(
-                    failed,
-                    context.task_id,
-                    topic_of_source,
-                    context.partition,
-                    offset,
-                    stamp_of_source,
-                    context.headers,
-                )
+            if context.source_message is not source:
+                source = context.source_message
+                origin = without_source if source is None else MethodType(failed, source)
             try:
                 stamp = timestamp if timestamp > 0 else _stamp(timestamp)
                 produce(topic, value, key, -1 if partition is None else partition, origin, None, stamp, headers)
@@ -311,24 +321,12 @@ class RecordCollector:
 
     def _delivered(self, error: KafkaError, message: Message) -> None:
         """The producer's own callback, for a record without an origin."""
-        self._failed(TaskId(-1, -1), None, -1, -1, NO_TIMESTAMP, None, error, message)
+        self._failed(TaskId(-1, -1), NO_SOURCE, error, message)
 
-    def _failed(
-        self,
-        task_id: TaskId,
-        topic: str | None,
-        partition: int,
-        offset: int,
-        timestamp: int,
-        headers: Headers,
-        error: KafkaError | None,
-        message: Message,
-    ) -> None:
-        """Called within poll and flush, for what failed: the position of the source record, the error, the record."""
-        if error is None or error.code() in _PURGED:
-            return  # aborted with its transaction
-        origin = functools.partial(self._failed, task_id, topic, partition, offset, timestamp, headers)
-        self._judge(_undelivered(message), origin, error)
+    def _failed(self, task_id: TaskId, source: SourceMessage, error: KafkaError | None, message: Message) -> None:
+        """Called within poll and flush, for what failed: the source record, the error, and the record."""
+        if error is not None and error.code() not in _PURGED:  # else it was aborted with its transaction
+            self._judge(_undelivered(message), MethodType(functools.partial(self._failed, task_id), source), error)
 
     def _lost_letter(self, error: KafkaError | None, message: Message) -> None:
         """Called within poll and flush for a dead letter that failed."""
@@ -366,10 +364,10 @@ class RecordCollector:
     def _ask(self, record: Undelivered, origin: Origin, error: Exception, text: str) -> None:
         """The record is the cause of its failure: the handler decides."""
         where = f"topic={record.topic}, partition={record.partition}"
-        if not isinstance(origin, functools.partial):
+        if origin == self._lost_letter:
             self._failure = StreamsError(f"Error encountered sending a dead letter to {where}: {text}")
             return
-        context = self._context(record, *origin.args)
+        context = self._context(record, origin)
         try:
             decision = decide(self._handlers.production, context, record, error)
             for letter in decision.dead_letters:
@@ -385,20 +383,18 @@ class RecordCollector:
             "returned FAIL; default.production.exception.handler sets another"
         )
 
-    def _context(
-        self,
-        record: Undelivered,
-        task_id: TaskId,
-        topic: str | None,
-        partition: int,
-        offset: int,
-        timestamp: int,
-        headers: Headers,
-    ) -> ErrorContext:
+    def _context(self, record: Undelivered, origin: Any) -> ErrorContext:
+        (task_id,), source = origin.__func__.args, origin.__self__
         _, node = self._writers.get(record.topic, (-1, f"the writer of {record.topic}"))
-        source = RecordMetadata(topic or "", partition, offset)
         return ErrorContext(
-            task_id, node, source, timestamp, headers, dead_letter_topic=self._handlers.dead_letter_topic
+            task_id,
+            node,
+            RecordMetadata(source.topic() or "", source.partition(), source.offset()),
+            source.timestamp()[1],
+            source.headers(),
+            source.key(),
+            source.value(),
+            self._handlers.dead_letter_topic,
         )
 
     def _begin(self) -> None:

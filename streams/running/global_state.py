@@ -34,7 +34,9 @@ from odradek.streams.running import checkpoints
 from odradek.streams.running.application import now_ms
 from odradek.streams.running.restoration import RestoreListener, take_batch
 from odradek.streams.running.state_directory import StateDirectory
+from odradek.streams.running.store_formats import StoreFormats, format_of
 from odradek.streams.stores.cache import ThreadCache
+from odradek.streams.stores.keyvalue import directory_of
 from odradek.streams.stores.keyvalue import wipe as wipe_store
 from odradek.streams.task import Task
 from odradek.streams.topology import Subtopology, Topology, make_store
@@ -170,9 +172,12 @@ class GlobalState:
         except checkpoints.CheckpointError as error:
             log.warning("restoring global stores from the beginning error=%s", error)
             known = {}
+        formats = StoreFormats(path)
         for topic, name in self._store_of.items():
-            store = make_store(topology.global_stores[name], context.config)
+            builder = topology.global_stores[name]
+            store = make_store(builder, context.config)
             if store.persistent:
+                formats.check(name, format_of(builder, context.config), directory_of(path, name))
                 self._believe(path, topic, name, known)
             self.stores[name] = store
             store.init(context)

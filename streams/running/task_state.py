@@ -23,6 +23,8 @@ from odradek.streams.recorded_metrics import RecordedStat
 from odradek.streams.records import TaskId
 from odradek.streams.running import checkpoints
 from odradek.streams.running.state_directory import StateDirectory
+from odradek.streams.running.store_formats import StoreFormats, format_of
+from odradek.streams.stores.keyvalue import directory_of
 from odradek.streams.stores.keyvalue import wipe as wipe_store
 from odradek.streams.topology import Subtopology, Topology, make_store
 
@@ -70,7 +72,8 @@ class TaskState:
     def open(self) -> None:
         """Open the stores at the positions of their checkpoint.
 
-        Raises LockError while another thread has locked the directory, or the error of a store; then no store is open.
+        Raises LockError while another thread has locked the directory, StoreFormatError where it has the state of
+        another kind of store, or the error of a store; then no store is open.
         """
         if not self._builders:
             return
@@ -79,8 +82,11 @@ class TaskState:
         try:
             path = self._directory.task(self.task_id)
             self.context.store_dir = self.context.state_dir = path
-            known = self._read_checkpoint(path)
+            known, formats = self._read_checkpoint(path), StoreFormats(path)
             for builder in self._builders:
+                if getattr(builder, "persistent", False):
+                    found = format_of(builder, self.context.config)
+                    formats.check(builder.name, found, directory_of(path, builder.name))
                 self._open_store(builder, path, known)
         except BaseException:
             self._close_stores()

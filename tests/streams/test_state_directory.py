@@ -22,6 +22,7 @@ from odradek.streams.running import checkpoints
 from odradek.streams.running.checkpoints import CheckpointError
 from odradek.streams.running.state_directory import LOCK_FILE, PROCESS_FILE, StateDirectory
 from odradek.streams.runtime import KafkaStreams
+from odradek.streams.serdes import STRING
 from odradek.streams.topology import Topology
 from tests.streams.oracle.java import Java
 from tests.streams.restoring import STORE, contents, make_state
@@ -115,7 +116,9 @@ def test_an_application_without_stores_on_disk_leaves_no_temporary_directory(
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     streams = KafkaStreams(
-        Topology().add_source("in", "in").add_sink("out", "out", "in"),
+        Topology()
+        .add_source("in", "in", key=STRING, value=STRING)
+        .add_sink("out", "out", "in", key=STRING, value=STRING),
         {"application.id": "app", "bootstrap.servers": "127.0.0.1:1"},
     )
     assert [path.name.startswith("odradek-streams-") for path in tmp_path.iterdir()] == [True]
