@@ -255,7 +255,12 @@ TABLE: Final[tuple[Property, ...]] = (
     _row("default.value.serde", None, _serde, "For values without an explicit serde."),
     _row("errors.dead.letter.queue.topic.name", None, _topic, "Where log_and_fail and log_and_continue write records."),
     _row("group.instance.id", None, _text, "A static member id: the instance may be away for session.timeout.ms."),
-    _row("internal.leave.group.on.close", False, _flag, "Whether a closing thread leaves its group."),
+    _row(
+        "internal.leave.group.on.close",
+        True,
+        _flag,
+        "Whether a closing thread that has no group.instance.id leaves its group; false as Java's.",
+    ),
     _row("log.summary.interval.ms", 120_000, _number(), "How often to log a summary; below 0: never."),
     _row("max.task.idle.ms", 0, _number(), "How long a task waits for a partition that has no records; -1: never."),
     _row("max.warmup.replicas", 2, _number(1), "Warm-up replicas that may be restored at once."),

@@ -63,7 +63,7 @@ class TaskMigratedError(StreamsError):
 
 
 class MissingSourceTopicError(StreamsError):
-    """A source topic of the application does not exist."""
+    """A source topic of the application does not exist, or not any more (MissingSourceTopicException)."""
 
 
 class ShutdownRequestedError(StreamsError):

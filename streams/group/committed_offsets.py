@@ -38,6 +38,10 @@ class Committed(NamedTuple):
     leader_epoch: int
 
 
+UNKNOWN_TOPIC_S: Final = 0.5
+"""How long a commit waits for a coordinator that does not have a topic; the thread checks meanwhile if it exists."""
+
+
 class CommittingMember(NamedTuple):
     """The committing member: its generation and member id, or -1 and empty for a commit without membership."""
 
@@ -80,6 +84,8 @@ def commit(link: CoordinatorLink, config: MembershipConfig, who: CommittingMembe
         ],
     )
 
+    began = time.monotonic()
+
     def attempt() -> tuple[ErrorCode, str] | None:
         answer: m.OffsetCommitResponse = link.ask(request, highest=BY_NAME)
         refused = [
@@ -91,6 +97,8 @@ def commit(link: CoordinatorLink, config: MembershipConfig, who: CommittingMembe
         for code, where in refused:
             if not code.retriable and code is not ErrorCode.REQUEST_TIMED_OUT:
                 raise CommitFailed(_KINDS.get(code, CommitFailure.REFUSED), code, f"{config.group_id}, {where}")
+            if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and time.monotonic() - began > UNKNOWN_TOPIC_S:
+                raise CommitFailed(CommitFailure.UNKNOWN_TOPIC, code, f"{config.group_id}, {where}")
         return refused[0] if refused else None
 
     last = _patiently(link, config, attempt)

@@ -120,6 +120,7 @@ class CommitFailure(enum.Enum):
     FENCED = "another process has this group.instance.id now: this member ends"
     MIGRATED = "the group went on without this member: its tasks are lost, and it joins again"
     REBALANCING = "a rebalance is under way: the tasks stay, their offsets are committed after it"
+    UNKNOWN_TOPIC = "the coordinator does not have the topic: it was deleted, or the broker has just started"
     TIMED_OUT = "no coordinator accepted the offsets in time"
     REFUSED = "the coordinator rejects these offsets"
 

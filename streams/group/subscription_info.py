@@ -128,6 +128,8 @@ class AssignmentInfo:
     next_rebalance_ms: int = 0
     error: int = NO_ERROR
     hosts: Hosts = field(default_factory=dict)
+    reason: str = ""
+    """What the leader found, where `error` is a code."""
 
     def encode(self, hosts: bytes | None = None) -> bytes:
         """The user data. `hosts` is `encode_hosts(self.hosts)`, if the leader has encoded it already: all members get
@@ -139,6 +141,8 @@ class AssignmentInfo:
         _write_number(data, self.next_rebalance_ms)
         _write_number(data, self.error)
         data += encode_hosts(self.hosts) if hosts is None else hosts
+        if self.reason:
+            _write_text(data, self.reason)
         return bytes(data)
 
     @classmethod
@@ -154,6 +158,7 @@ class AssignmentInfo:
             next_rebalance_ms=reader.number(),
             error=reader.number(),
             hosts=_read_hosts(reader),
+            reason=reader.text() if reader.left else "",
         )
 
 
@@ -258,6 +263,10 @@ class _FieldReader:
         if self._position > len(self._data):
             raise IndexError(f"the bytes end at {len(self._data)}, before {self._position}")
         return self._data[start : self._position]
+
+    @property
+    def left(self) -> int:
+        return len(self._data) - self._position
 
     def text(self) -> str:
         return self.take(self.number()).decode()

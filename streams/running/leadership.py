@@ -74,10 +74,10 @@ class GroupLeader:
             made = self._topics.make_ready(wanted_topics(self._topology, found, self._config))
         except MissingSourceTopicError as error:
             log.error("cannot assign tasks without all source topics error=%s", error)
-            return _to_all(members, INCOMPLETE_SOURCE_TOPIC_METADATA)
+            return _to_all(members, INCOMPLETE_SOURCE_TOPIC_METADATA, str(error))
         except StreamsError as error:
             log.error("cannot assign tasks error=%s", error)
-            return _to_all(members, ASSIGNMENT_ERROR)
+            return _to_all(members, ASSIGNMENT_ERROR, str(error))
         self._seen = self._source_partitions(existing)
         return self._place(found, members, made)
 
@@ -190,7 +190,7 @@ def _hosts(found: Plan, infos: Mapping[str, SubscriptionInfo], placed: Placement
     }
 
 
-def _to_all(members: Mapping[str, MemberSubscription], error: int) -> Given:
-    """An assignment without tasks, with an error code, for every member."""
-    userdata = AssignmentInfo(error=error).encode()
+def _to_all(members: Mapping[str, MemberSubscription], error: int, reason: str = "") -> Given:
+    """An assignment without tasks, with an error code and its reason, for every member."""
+    userdata = AssignmentInfo(error=error, reason=reason).encode()
     return {name: ([], userdata) for name in members}

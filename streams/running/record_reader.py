@@ -39,6 +39,8 @@ class RecordReader:
         self._ended: set[TopicPartition] = set()
         """Partitions that have been read to their end offset."""
         self._paused: set[TopicPartition] = set()
+        self.returned: set[TopicPartition] = set()
+        """Partitions that have returned records since `silent_topics` was called last."""
         self._known: set[str] = set()
         """Topics whose leaders have been requested once."""
 
@@ -83,6 +85,11 @@ class RecordReader:
         """The assigned partitions."""
         return frozenset(self._assigned)
 
+    def silent_topics(self) -> set[str]:
+        """The assigned topics of which no partition has returned a record since the last call."""
+        returned, self.returned = {topic for topic, _ in self.returned}, set()
+        return {topic for topic, _ in self._assigned} - returned
+
     def lag(self, place: TopicPartition) -> int | None:
         """0 where all records have been returned by `poll`, None where that is not certain."""
         return 0 if place in self._ended or place not in self._assigned else None
@@ -103,6 +110,7 @@ class RecordReader:
         if any(map(Message.error, messages)):  # a KafkaError must not be compared with None: it fails at that
             return self._sort_out(messages)
         found = by_partition(messages)
+        self.returned.update(found)
         if self._ended:
             self._ended.difference_update(found)
         return found

@@ -28,10 +28,12 @@ from odradek.streams.running.active_tasks import ActiveTasks
 from odradek.streams.running.application import Application
 from odradek.streams.running.client import high_watermarks
 from odradek.streams.running.collector import RecordCollector
+from odradek.streams.running.join_watch import JoinWatch
 from odradek.streams.running.maintenance import Maintenance
 from odradek.streams.running.record_reader import RecordReader
 from odradek.streams.running.restoration import CONSUMER as RESTORE_CONSUMER
 from odradek.streams.running.restoration import Restorer
+from odradek.streams.running.source_topics import SourceTopicCheck
 from odradek.streams.running.subscription import Subscription, check_assignment
 from odradek.streams.running.task_executor import TaskExecutor
 from odradek.streams.running.task_manager import TaskManager
@@ -71,6 +73,9 @@ class RunLoop:
         self._set_state = set_state
         self._hosts_changed = hosts_changed
         self._maintenance = Maintenance(application, application.admin)
+        self._source_topics = SourceTopicCheck(application.admin)
+        session_s = application.config["session.timeout.ms"] / 1000
+        self._join_watch = JoinWatch(application.admin, context.name, application.application_id, session_s)
         self._poll_s: float = application.config["poll.ms"] / 1000
         self._together = application.reads_together()
         self._joining = True
@@ -124,6 +129,7 @@ class RunLoop:
         if event is not None:
             self._handle(event)
         if self._joining:
+            self._join_watch.poll(time.monotonic(), self.member.member_id)
             manager.restore()
             return
         busy = manager.try_to_complete_restoration()
@@ -169,6 +175,8 @@ class RunLoop:
     def _maintain(self) -> None:
         """Periodic work: follow-up rebalances, changed topics, deletions."""
         now, maintenance, active = time.monotonic(), self._maintenance, self.tasks.active
+        if self._source_topics.due(now) and (missing := self._source_topics.poll(now, self._reader.silent_topics())):
+            self.member.request_rejoin(f"source topics do not exist any more: {', '.join(missing)}")
         if not maintenance.due(now):
             return
         maintenance.summarize(now, self._context.name, self._context.metrics)
@@ -206,6 +214,7 @@ class RunLoop:
         self._leads = event.leader
         self._next_rebalance_ms = info.next_rebalance_ms if event.leader else 0  # one requesting member is enough
         self._joining = False
+        self._join_watch.end()
         self._set_state(ThreadState.PARTITIONS_ASSIGNED)
         self._hosts_changed(info.hosts)
         self.tasks.handle_assignment(info, event.partitions, missed)

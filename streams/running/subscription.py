@@ -54,10 +54,12 @@ def check_assignment(info: AssignmentInfo) -> None:
         return
     if info.error == INCOMPLETE_SOURCE_TOPIC_METADATA:
         raise MissingSourceTopicError(
-            "One or more source topics were missing during rebalance; the log of the leader's instance lists them"
+            info.reason
+            or "One or more source topics were missing during rebalance; the log of the leader's instance lists them"
         )
     if info.error == SHUTDOWN_REQUESTED:
         raise ShutdownRequestedError("an instance has requested the shutdown of the whole application")
     if info.error == ASSIGNMENT_ERROR:
-        raise StreamsError("the tasks could not be assigned; the log of the leader's instance contains the error")
+        reason = info.reason or "the log of the leader's instance contains the error"
+        raise StreamsError(f"the tasks could not be assigned: {reason}")
     raise StreamsError(f"the leader of the group returned error code {info.error}")

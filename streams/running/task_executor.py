@@ -98,7 +98,7 @@ class TaskExecutor:
             if error.kind is CommitFailure.MIGRATED:
                 raise TaskMigratedError(str(error)) from error
             since = self._commit_failing_since = self._commit_failing_since or time.monotonic()
-            passing = error.kind in (CommitFailure.REBALANCING, CommitFailure.TIMED_OUT)
+            passing = error.kind in (CommitFailure.REBALANCING, CommitFailure.TIMED_OUT, CommitFailure.UNKNOWN_TOPIC)
             if not passing or time.monotonic() - since > self._timeout_s:
                 raise
             log.warning("retrying commit thread=%s error=%s", self._context.name, error)

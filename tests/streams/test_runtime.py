@@ -14,9 +14,10 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as Position
+from confluent_kafka.admin import AdminClient
 
 from odradek.broker_process import BrokerProcess
-from odradek.streams.errors import LockError, MissingSourceTopicError, StreamsError
+from odradek.streams.errors import LockError, MissingSourceTopicError, StreamsError, UncaughtResponse
 from odradek.streams.processor import Processor, PunctuationType
 from odradek.streams.records import Record, TaskId
 from odradek.streams.running.thread_context import ThreadState
@@ -289,6 +290,53 @@ def test_a_missing_source_topic_ends_the_client(odradek: BrokerProcess, tmp_path
     with streams, pytest.raises(StreamsError, match="ERROR"):
         streams.wait_until(State.RUNNING, DEADLINE_S)
     assert isinstance(streams.failure, MissingSourceTopicError)
+
+
+def test_a_deleted_source_topic_ends_every_instance_soon(stage: Stage) -> None:
+    handled: list[Exception] = []
+
+    def handler(error: Exception) -> UncaughtResponse:
+        handled.append(error)
+        return UncaughtResponse.SHUTDOWN_CLIENT
+
+    topology = word_counts(stage.words, stage.counts)
+    other = KafkaStreams(topology, stage.config("b"), uncaught_exception_handler=handler)
+    with stage.running() as one, other:
+        eventually(lambda: len(other.metadata_for_local_threads()[0].active_tasks) == 2)
+        one.wait_until(State.RUNNING, DEADLINE_S)
+        stage.write(["a", "b"])
+        stage.await_counts({"a": 1, "b": 1})
+        admin = AdminClient({"bootstrap.servers": stage.bootstrap})
+        admin.delete_topics([stage.words])[stage.words].result(DEADLINE_S)
+        # Before, the next look at the topics noticed it: after metadata.max.age.ms, five minutes.
+        eventually(lambda: one.state is State.ERROR and other.state is State.ERROR, timeout_s=30.0)
+    for each in (one, other):
+        assert isinstance(each.failure, MissingSourceTopicError)
+        assert f"source topics that do not exist: {stage.words}" in str(each.failure)
+    assert handled == [other.failure]
+
+
+def test_a_start_does_not_wait_for_the_membership_of_a_closed_or_failed_run(stage: Stage) -> None:
+    """A session of the former membership would last for all of the deadline."""
+    config = stage.config()
+    del config["internal.leave.group.on.close"]
+    config["session.timeout.ms"] = 300_000
+    stage.write(["a"])
+    for expected in ({"a": 1}, {"a": 2}):
+        with KafkaStreams(word_counts(stage.words, stage.counts), config) as streams:
+            streams.wait_until(State.RUNNING, DEADLINE_S)
+            stage.await_counts(expected)
+        stage.write(["a"])
+
+    def fail(*_: Any) -> Any:
+        raise ZeroDivisionError("on purpose")
+
+    topology = Topology().add_source("in", stage.words, key=STRING, value=STRING)
+    topology.add_sink("out", fail, "in", key=STRING, value=STRING)
+    for _ in range(2):
+        with KafkaStreams(topology, config) as failing, pytest.raises(StreamsError, match="ERROR"):
+            failing.wait_until(State.NOT_RUNNING, DEADLINE_S)
+        assert "on purpose" in str(failing.failure)
 
 
 @pytest.mark.parametrize("paused", [False, True])

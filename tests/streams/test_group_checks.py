@@ -1,0 +1,139 @@
+"""What a thread finds out about its group and its topics without waiting: deleted topics, members it waits for, and the
+reasons of the leader.
+"""
+
+from __future__ import annotations
+
+import logging
+from concurrent.futures import Future
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
+
+from odradek.streams.errors import MissingSourceTopicError, StreamsError
+from odradek.streams.group.subscription_info import (
+    ASSIGNMENT_ERROR,
+    INCOMPLETE_SOURCE_TOPIC_METADATA,
+    AssignmentInfo,
+)
+from odradek.streams.running.join_watch import FIRST_S, JoinWatch
+from odradek.streams.running.source_topics import AGAIN_S, ANSWERS, PAUSE_S, SourceTopicCheck
+from odradek.streams.running.subscription import check_assignment
+
+
+class ScriptedAdmin:
+    """Collects requests; the test answers them."""
+
+    def __init__(self) -> None:
+        self.requests: list[dict[str, Future[Any]]] = []
+
+    def describe_topics(self, topics: Any, **_: Any) -> dict[str, Future[Any]]:
+        self.requests.append({name: Future() for name in topics.topic_names})
+        return self.requests[-1]
+
+    def describe_consumer_groups(self, groups: list[str], **_: Any) -> dict[str, Future[Any]]:
+        self.requests.append({name: Future() for name in groups})
+        return self.requests[-1]
+
+    def answer(self, **errors: int | None) -> None:
+        """Answer the last request: None is a topic that exists."""
+        for name, future in self.requests[-1].items():
+            code = errors[name]
+            if code is None:
+                future.set_result(object())
+            else:
+                future.set_exception(KafkaException(KafkaError(code)))
+
+
+@pytest.fixture
+def admin() -> ScriptedAdmin:
+    return ScriptedAdmin()
+
+
+def check_of(admin: Any) -> SourceTopicCheck:
+    return SourceTopicCheck(admin)
+
+
+def test_a_topic_is_missing_after_several_answers_without_it(admin: ScriptedAdmin) -> None:
+    check, now = check_of(admin), 100.0
+    assert check.due(now)
+    assert check.poll(now, {"a", "b"}) == []
+    assert not check.due(now + PAUSE_S / 2)
+    for number in range(ANSWERS):
+        assert len(admin.requests) == number + 1
+        admin.answer(a=None, b=KafkaError.UNKNOWN_TOPIC_OR_PART)
+        now += PAUSE_S if number == 0 else AGAIN_S
+        assert check.due(now)
+        assert check.poll(now, {"a", "b"}) == (["b"] if number == ANSWERS - 1 else [])
+
+
+def test_a_topic_that_a_started_broker_does_not_have_yet_is_not_missing(admin: ScriptedAdmin) -> None:
+    check = check_of(admin)
+    for number in range(2 * ANSWERS):
+        assert check.poll(float(number), {"a"}) == []
+        admin.answer(a=KafkaError.UNKNOWN_TOPIC_OR_PART if number % ANSWERS else None)
+
+
+def test_a_check_sends_nothing_while_it_waits_or_where_all_topics_return_records(admin: ScriptedAdmin) -> None:
+    check = check_of(admin)
+    assert check.poll(0.0, set()) == []
+    assert not admin.requests
+    assert check.poll(1.0, {"a"}) == []
+    assert check.poll(2.0, {"a"}) == []
+    assert len(admin.requests) == 1
+    admin.answer(a=KafkaError._TIMED_OUT)
+    assert check.poll(3.0, {"a"}) == []
+    assert len(admin.requests) == 2
+
+
+def test_the_log_has_the_members_for_which_a_thread_waits(admin: Any, caplog: pytest.LogCaptureFixture) -> None:
+    watch = JoinWatch(admin, "thread-1", "app", 45.0)
+    with caplog.at_level(logging.INFO, "odradek.streams.running.join_watch"):
+        watch.poll(10.0, "")
+        watch.poll(10.0 + FIRST_S - 0.1, "own")
+        assert not admin.requests
+        watch.poll(10.0 + FIRST_S, "own")
+        members = [
+            SimpleNamespace(member_id=name, client_id=f"client-{name}", host="/127.0.0.1") for name in ("own", "former")
+        ]
+        found = SimpleNamespace(members=members, state=SimpleNamespace(name="PREPARING_REBALANCING"))
+        admin.requests[-1]["app"].set_result(found)
+        watch.poll(10.1 + FIRST_S, "own")
+        watch.end()
+        watch.poll(90.0, "own")
+    assert len(admin.requests) == 1
+    (record,) = caplog.records
+    text = record.getMessage()
+    assert "waited_s=3 " in text
+    assert "members=client-former@/127.0.0.1 (former)" in text
+    assert "sessions_end=" in text
+
+
+def test_the_log_has_the_reason_where_no_coordinator_answers(admin: Any, caplog: pytest.LogCaptureFixture) -> None:
+    watch = JoinWatch(admin, "thread-1", "app", 45.0)
+    watch.poll(10.0, "")
+    watch.poll(20.0, "")
+    admin.requests[-1]["app"].set_exception(KafkaException(KafkaError(KafkaError.COORDINATOR_NOT_AVAILABLE)))
+    watch.poll(20.1, "")
+    assert "waiting for the group coordinator" in caplog.text
+    assert "COORDINATOR_NOT_AVAILABLE" in caplog.text
+
+
+def test_the_reasons_of_the_leader_reach_every_member() -> None:
+    for error, kind in ((INCOMPLETE_SOURCE_TOPIC_METADATA, MissingSourceTopicError), (ASSIGNMENT_ERROR, StreamsError)):
+        sent = AssignmentInfo(error=error, reason="Topics not co-partitioned: [a,b]").encode()
+        with pytest.raises(kind, match="Topics not co-partitioned"):
+            check_assignment(AssignmentInfo.decode(sent))
+        older = AssignmentInfo(error=error).encode()  # as a leader of an earlier release sends it
+        with pytest.raises(kind, match="the log of the leader's instance"):
+            check_assignment(AssignmentInfo.decode(older))
+
+
+def test_the_check_takes_an_admin_client() -> None:
+    admin = AdminClient({"bootstrap.servers": "127.0.0.1:1", "log_level": 0})
+    check = SourceTopicCheck(admin)
+    assert check.poll(0.0, {"a"}) == []  # the request is one that the client accepts
+    assert check.poll(1.0, {"a"}) == []
