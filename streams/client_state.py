@@ -49,6 +49,8 @@ class ClientState:
         self.changed = threading.Condition(threading.RLock())
         """Guards the state, and what may change only together with it."""
         self.current = State.CREATED
+        self.at_end: list[Callable[[], None]] = []
+        """What to call, without arguments, when the client has ended; it must not wait."""
         self._client_id = client_id
         self._listener = listener
 
@@ -86,6 +88,9 @@ class ClientState:
                 return None
             self.current = state
             self.changed.notify_all()
+            callbacks = [*self.at_end] if state in ENDED else []
+        for callback in callbacks:
+            callback()
         return before
 
     def notify_listener(self, state: State, before: State) -> None:

@@ -1,6 +1,9 @@
 """Stream application in a process: threads, global stores, state directory and client state (Kafka: KafkaStreams).
 
-    with KafkaStreams(builder.build(), {"application.id": "counts", "bootstrap.servers": "localhost:9092"}) as streams:
+    streams = KafkaStreams(builder.build(), {"application.id": "counts", "bootstrap.servers": "localhost:9092"})
+    sys.exit(streams.run())  # until SIGINT or SIGTERM
+
+    with KafkaStreams(…) as streams:  # or `async with`
         streams.wait_until(State.RUNNING, 30)
         ...
 
@@ -15,11 +18,11 @@ handler, which replaces the thread, or shuts down the client or the whole applic
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from types import TracebackType
 from typing import Any, Literal, overload
 
 from odradek.streams.checks import check_application
@@ -27,6 +30,7 @@ from odradek.streams.client_state import ENDED, ClientState, State, StateListene
 from odradek.streams.config import StreamsConfig
 from odradek.streams.errors import ShutdownRequestedError, StreamsError, UncaughtResponse
 from odradek.streams.group.subscription_info import Hosts
+from odradek.streams.lifecycle import Lifecycle
 from odradek.streams.metrics import Metrics, client_metrics
 from odradek.streams.queries import (
     Kind,
@@ -63,7 +67,7 @@ log = logging.getLogger(__name__)
 UncaughtExceptionHandler = Callable[[Exception], UncaughtResponse]
 
 
-class KafkaStreams:
+class KafkaStreams(Lifecycle):
     """A client. Any thread may call its methods."""
 
     def __init__(
@@ -121,6 +125,7 @@ class KafkaStreams:
             if self._state.current is not State.CREATED:
                 raise StreamsError("The client is either already started or already stopped, cannot re-start")
             self._starter = threading.current_thread()
+            atexit.register(self._end_with_the_program)
             try:
                 self._state.set(State.REBALANCING)
                 self._threads.start(self._make_application())
@@ -142,15 +147,6 @@ class KafkaStreams:
         if closer is not None and threading.current_thread() not in own:
             closer.join(timeout_s)
         return self._state.has_ended
-
-    def __enter__(self) -> KafkaStreams:
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     @property
     def state(self) -> State:
@@ -382,6 +378,7 @@ class KafkaStreams:
         except Exception as error:
             log.warning("error while closing the global stores error=%r", error)
         self._directory.close()
+        atexit.unregister(self._end_with_the_program)
         self._state.set(State.ERROR if self._state.current is State.PENDING_ERROR else State.NOT_RUNNING)
 
 

@@ -1,15 +1,15 @@
 """Runner of the examples: options, topics, generated input, and a clean shutdown.
 
 An example passes its topology and a few settings to `run`. Your own application needs none of this: it creates a
-KafkaStreams, starts it and closes it (docs/streams.md).
+KafkaStreams and calls its `run` (docs/streams.md).
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import logging
 import re
-import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
@@ -19,7 +19,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from odradek.streams.errors import StreamsError
-from odradek.streams.runtime import ENDED, KafkaStreams, State
+from odradek.streams.runtime import KafkaStreams, State
 from odradek.streams.topology import Topology
 
 TIMEOUT_S: Final = 30.0
@@ -155,30 +155,21 @@ def run(
     """
     if arguments.log:
         logging.basicConfig(level=logging.INFO, format="%(asctime)s %(threadName)s %(message)s")
-    enough = threading.Event()
-    for each in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(each, lambda number, frame: enough.set())
 
     def changed(state: State, before: State) -> None:
         print(f"{config['application.id']}: {state.name}", flush=True)
-        if state in ENDED:
-            enough.set()
 
     streams = KafkaStreams(topology, config, state_listener=changed)
-    feeding: Feeding | None = None
-    try:
-        streams.start()
-        if made_up is not None and arguments.rate > 0:
-            feeding = Feeding(config["bootstrap.servers"], made_up, arguments.rate)
-        if while_running is not None:
-            while_running(streams)
-        enough.wait(arguments.seconds)
-    except StreamsError as error:
-        print(f"failed: {error}", flush=True)
-    finally:
-        if feeding is not None:
-            feeding.close()
-        streams.close(TIMEOUT_S, leave_group=True)
-    if streams.failure is not None:
-        print(f"failed: {streams.failure}", flush=True)
-    return 0 if streams.state is State.NOT_RUNNING else 1
+    with contextlib.ExitStack() as opened:
+
+        def started() -> None:
+            if made_up is not None and arguments.rate > 0:
+                opened.callback(Feeding(config["bootstrap.servers"], made_up, arguments.rate).close)
+            if while_running is not None:
+                while_running(streams)
+
+        try:
+            return streams.run(arguments.seconds, on_start=started, close_timeout_s=TIMEOUT_S)
+        except StreamsError as error:
+            print(f"failed: {error}", flush=True)
+            return 1
