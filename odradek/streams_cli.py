@@ -50,7 +50,10 @@ def streams() -> None:
 )
 @click.option("--shift-by", type=int, metavar="N", help="Go forward by so many records, or back by a negative number.")
 @click.option(
-    "--config-file", type=click.Path(path_type=Path, exists=True), help="Further properties of the client, key=value."
+    "--config-file",
+    type=click.Path(path_type=Path, exists=True),
+    help="Further properties of the client, key=value: security.protocol, ssl.* and sasl.* of librdkafka, and oauth_cb "
+    "as the dotted name of a function.",
 )
 @click.option("--force", is_flag=True, help="Remove members that are still in the group.")
 @click.option("--dry-run", is_flag=True, help="Print the actions without performing them.")

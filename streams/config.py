@@ -13,7 +13,6 @@ An unknown name causes a warning only, as it may belong to a handler of the user
 from __future__ import annotations
 
 import difflib
-import importlib
 import logging
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -30,7 +29,7 @@ from odradek.streams.errors import (
     log_and_fail,
     three_arguments,
 )
-from odradek.streams.functions import Forms, arity, problem_of
+from odradek.streams.functions import Forms, arity, imported, problem_of
 from odradek.streams.serdes import Serde
 from odradek.streams.topology import check_topic_name
 
@@ -185,13 +184,10 @@ def _imported(name: str, text: str) -> Any:
         raise StreamsConfigError(
             f"{name} is {text!r}; expected a function, its dotted name, or one of {sorted(JAVA_HANDLERS)}"
         )
-    module, _, attribute = text.replace(":", ".").rpartition(".")
     try:
-        return getattr(importlib.import_module(module), attribute)
-    except (ImportError, ValueError, AttributeError) as error:
-        raise StreamsConfigError(
-            f"{name} is {text!r}; expected a function or its dotted name such as 'package.module.function': {error}"
-        ) from error
+        return imported(text)
+    except ValueError as error:
+        raise StreamsConfigError(f"{name} is {error}") from error
 
 
 def _endpoint(name: str, value: Any) -> str:
@@ -344,6 +340,8 @@ class StreamsConfig(Mapping[str, Any]):
             if value is None and row.default is REQUIRED:
                 raise StreamsConfigError(f"{row.name} is missing; it has no default value")
             self._values[row.name] = row.default if value is None else row.parse(row.name, value)
+        if isinstance(named.get("oauth_cb"), str):
+            named["oauth_cb"] = _imported("oauth_cb", named["oauth_cb"])
         if self.exactly_once and self.given.get("commit.interval.ms") is None:
             self._values["commit.interval.ms"] = EOS_COMMIT_INTERVAL_MS
         self._rest = named

@@ -8,6 +8,7 @@ accept any function; `problem_of` finds the wrong ones, and StreamsBuilder.build
 from __future__ import annotations
 
 import functools
+import importlib
 import inspect
 import os
 import sys
@@ -83,6 +84,17 @@ def problem_of(function: Any, forms: Forms) -> str | None:
         pass
     parameters = signature.replace(return_annotation=inspect.Signature.empty)
     return f"is {name_of(function)}, a function of {parameters}; expected a function of {expected}"
+
+
+def imported(dotted: str) -> Any:
+    """What a dotted name such as "package.module.function" names. Raises ValueError."""
+    module, _, attribute = dotted.replace(":", ".").rpartition(".")
+    try:
+        return getattr(importlib.import_module(module), attribute)
+    except (ImportError, ValueError, AttributeError) as error:
+        raise ValueError(
+            f"{dotted!r}; expected a function or its dotted name such as 'package.module.function': {error}"
+        ) from error
 
 
 def name_of(function: Any) -> str:

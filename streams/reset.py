@@ -15,7 +15,7 @@ import csv
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -29,6 +29,7 @@ from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode, KafkaError, ProtocolError
 from odradek.protocol.topic_partition import TopicPartition
 from odradek.streams.errors import StreamsError
+from odradek.streams.functions import imported
 from odradek.streams.group.authentication import ConnectionSecurity
 from odradek.streams.group.connection import CoordinatorLink, code_of, parse_bootstrap
 
@@ -89,7 +90,14 @@ def reset(what: Reset, say: Say = print) -> bool:
 
     Raises ResetError.
     """
-    admin = AdminClient({**what.client, "bootstrap.servers": what.bootstrap_servers})
+    client = dict(what.client)
+    try:
+        if isinstance(client.get("oauth_cb"), str):
+            client["oauth_cb"] = imported(client["oauth_cb"])
+        what = replace(what, client=client)
+        admin = AdminClient({**client, "bootstrap.servers": what.bootstrap_servers})
+    except (KafkaException, ValueError, TypeError) as error:
+        raise ResetError(f"a property of the client is wrong: {_text_of(error)}") from error
     try:
         _remove_members(admin, what, say)
         existing = admin.list_topics(timeout=TIMEOUT_S).topics

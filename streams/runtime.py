@@ -29,6 +29,7 @@ from odradek.streams.checks import check_application
 from odradek.streams.client_state import ENDED, ClientState, State, StateListener
 from odradek.streams.config import StreamsConfig
 from odradek.streams.errors import ShutdownRequestedError, StreamsError, UncaughtResponse
+from odradek.streams.group.authentication import ConnectionSecurity
 from odradek.streams.group.subscription_info import Hosts
 from odradek.streams.lifecycle import Lifecycle
 from odradek.streams.metrics import Metrics, client_metrics
@@ -79,12 +80,14 @@ class KafkaStreams(Lifecycle):
         state_listener: StateListener | None = None,
         restore_listener: RestoreListener | None = None,
     ) -> None:
-        """Nothing runs before `start`. Raises StreamsConfigError, TopologyError, LockError.
+        """Nothing runs before `start`. Raises StreamsConfigError, TopologyError, LockError, and StreamsError for
+        security properties that cannot be applied.
 
         A thread that ends with an error calls `uncaught_exception_handler`; without one the client shuts down.
         """
         self.config = StreamsConfig(config)
         check_application(topology, self.config)
+        ConnectionSecurity.of(self.config)  # raises now rather than in a thread
         self.topology = topology
         self.failure: Exception | None = None
         """The error that ended the client, in state ERROR."""

@@ -5,22 +5,25 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer
+from click.testing import CliRunner
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Producer
 from confluent_kafka import TopicPartition as Position
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from odradek.broker_process import BrokerProcess
+from odradek.cli import main
 from odradek.protocol import messages as m
 from odradek.security import Security, allow
 from odradek.streams.errors import StreamsError
 from odradek.streams.group.authentication import AuthenticationFailedError, ConnectionSecurity
 from odradek.streams.group.connection import BrokerConnection
-from odradek.streams.reset import Reset, reset
+from odradek.streams.reset import Reset, ResetError, reset
 from odradek.streams.runtime import KafkaStreams, State
 from tests.streams.counting import BROKER, COUNTS, QUICK, WORDS, word_counts
 from tests.support.eventually import eventually
@@ -95,6 +98,62 @@ def test_words_are_counted_over_tls_and_scram(broker: BrokerProcess, tmp_path: P
     actions: list[str] = []
     reset(Reset(APPLICATION, broker.bootstrap, [WORDS], client=client, force=True), actions.append)
     assert admin.list_topics(timeout=TIMEOUT_S).topics.keys() == {WORDS, COUNTS}
+
+
+TOKENS: list[Callable[[str], tuple[str, float]]] = []
+
+
+def token(argument: str) -> tuple[str, float]:
+    """The current token, as a function that a property can name."""
+    return TOKENS[-1](argument)
+
+
+@pytest.mark.parametrize("mechanism", [*ALICE.mechanisms, "mtls"])
+def test_an_application_runs_and_is_reset_with_the_same_properties(
+    broker: BrokerProcess, tmp_path: Path, mechanism: str
+) -> None:
+    with ExitStack() as stack:
+        if mechanism == "mtls":
+            broker = stack.enter_context(BrokerProcess(tmp_path / "mtls", BROKER, security="mtls"))
+            client = broker.client_config("alice")
+        else:
+            client = broker.client_config("alice", mechanism=mechanism)
+        if "oauth_cb" in client:
+            TOKENS.append(client["oauth_cb"])
+            client["oauth_cb"] = f"{__name__}.token"
+        topics = AdminClient(resolved(client))
+        for name, future in topics.create_topics([NewTopic(WORDS, 2, 1), NewTopic(COUNTS, 1, 1)]).items():
+            with suppress(KafkaException):  # the broker of the module has them
+                assert future.result(TIMEOUT_S) is None, name
+        application = f"{APPLICATION}-{mechanism}"
+        config = {**QUICK, **client, "application.id": application, "state.dir": str(tmp_path)}
+        with KafkaStreams(word_counts(), config) as streams:
+            streams.wait_until(State.RUNNING, TIMEOUT_S)
+        assert streams.failure is None
+        file = tmp_path / "client.properties"
+        file.write_text("".join(f"{name}={value}\n" for name, value in client.items() if name != "bootstrap.servers"))
+        arguments = ["--application-id", application, "--bootstrap-server", broker.bootstrap]
+        arguments += ["--input-topics", WORDS, "--config-file", str(file)]
+        result = CliRunner().invoke(main, ["streams", "reset", *arguments])
+        assert result.exit_code == 0, result.output
+        left = topics.list_topics(timeout=TIMEOUT_S).topics
+        assert not [name for name in left if name.startswith(application)]
+
+
+def resolved(client: dict[str, Any]) -> dict[str, Any]:
+    return {**client, "oauth_cb": token} if "oauth_cb" in client else client
+
+
+def test_a_wrong_property_is_an_error_of_the_reset_and_of_the_application(tmp_path: Path) -> None:
+    for properties, message in (
+        ({"security.protocol": "TLS"}, "TLS"),
+        ({"oauth_cb": "nowhere.token"}, "No module named 'nowhere'"),
+    ):
+        with pytest.raises(ResetError, match=message):
+            reset(Reset(APPLICATION, "127.0.0.1:1", client=properties))
+        config = {"application.id": APPLICATION, "bootstrap.servers": "127.0.0.1:1", "state.dir": str(tmp_path)}
+        with pytest.raises(StreamsError, match=message):
+            KafkaStreams(word_counts(), {**config, **properties})
 
 
 def with_connection(broker: BrokerProcess, config: dict[str, Any], then: Callable[[BrokerConnection], None]) -> None:
