@@ -18,9 +18,9 @@ response never exceeds the requested size, not even by one batch. Topics with zs
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from odradek.broker.metadata.cache import MetadataCache
 from odradek.broker.quota.quota_managers import QuotaManagers
@@ -39,6 +39,7 @@ from odradek.broker.replication.state.fetch_session import FetchContext, FetchPa
 from odradek.broker.replication.state.partition import NO_EPOCH
 from odradek.broker.runtime.timers import Clock
 from odradek.broker.runtime.turns import each as items_of
+from odradek.broker.runtime.turns import in_turn
 from odradek.broker.security.auth_helper import AuthHelper
 from odradek.broker.security.state.acls import AclOperation, ResourceType
 from odradek.protocol import messages as m
@@ -65,6 +66,10 @@ BEFORE_THE_LOG = (
 )
 """Errors before a log is read: Kafka then sends an empty list of aborted transactions in place of null."""
 ISOLATION_LEVELS: Final = (0, 1)
+PARTITIONS_AT_ONCE: Final = 400
+"""A session with more partitions is read in turns with the loop, however small the request is: ten microseconds for
+each, also where it has no new records.
+"""
 FIELD_BYTES: Final = 48
 """About the size of a partition in a response without its records, and of the other fields: they count, too."""
 TopicResponse = m.FetchResponse.FetchableTopicResponse
@@ -86,9 +91,11 @@ class Fetch:
         worker: Worker,
         auth: AuthHelper,
         quotas: QuotaManagers,
+        handle_in_turns: Callable[[Call, Any], None],
     ) -> None:
-        """`worker` converts large responses of old format."""
+        """`worker` converts large responses of old format; `handle_in_turns` calls `handle` in turns with the loop."""
         self._quotas = quotas
+        self._handle_in_turns = handle_in_turns
         self._reader = reader
         self._replicas = replicas
         self._metadata_cache = metadata_cache
@@ -98,6 +105,9 @@ class Fetch:
         self._auth = auth
 
     def handle(self, call: Call, request: m.FetchRequest) -> m.FetchResponse | None:
+        if request.session_id and self._sessions.size_of(request.session_id) > PARTITIONS_AT_ONCE and not in_turn():
+            self._handle_in_turns(call, request)
+            return None
         replica_id, replica_epoch = request.replica_id, -1
         if call.version >= REPLICA_STATE_FROM:
             state = request.replica_state

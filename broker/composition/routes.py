@@ -179,6 +179,7 @@ def _log_handlers(services: Services, dispatcher: Dispatcher) -> list[Handler]:
             services.conversions.worker,
             auth,
             services.quotas,
+            dispatcher.large.handle_in_turns,
         ),
         ListOffsets(replicas, metadata_cache, clock, auth, services.conversions.slow),
         OffsetForLeaderEpoch(replicas, metadata_cache, auth),

@@ -199,6 +199,35 @@ class LargeRequests:
 
         self._turns.run(encode)
 
+    def handle_in_turns(self, call: Call, request: Any) -> None:
+        """Handle a small request that works on many items, and answer it; called by its handler, which returns None."""
+        connection, route = call.connection, call.route
+        connection.set_muted(muted=True)
+        size = 0 if call.usage is None else call.usage.request_bytes
+
+        def handle() -> None:
+            try:
+                if connection.closed:
+                    return
+                if route.quotas.is_active:
+                    call.usage = Usage(self._busy_ns, self._busy_ns(), size)
+                    response = measured(call.usage, route.handle, call, request)
+                else:
+                    response = route.handle(call, request)
+                if response is not None:
+                    call.reply(response)
+                elif call.usage is not None:
+                    call.usage.end_step()
+            except Exception:
+                log.exception(
+                    "request failed api=%s version=%d client_id=%r", route.name, route.version, call.client_id
+                )
+                connection.close()
+            finally:
+                connection.set_muted(muted=False)
+
+        self._turns.run(handle)
+
     def reply_in_turns(self, call: Call, make: Callable[[], Any]) -> None:
         """Make the long response of a small request, and send it, in turns with the loop."""
 

@@ -398,3 +398,43 @@ async def test_a_response_with_the_configuration_of_one_topic_again_and_again_is
     other = await Client.connect(broker.port)
     assert (await other.ask(m.DescribeConfigsRequest(resources=[resource]), 4)).results[0].configs
     other.close()
+
+
+async def test_a_small_fetch_of_a_session_with_many_partitions_is_read_in_turns(broker: Broker, client: Client) -> None:
+    """Followers of thousands of partitions send such requests all the time."""
+    topic = await client.create_topic(TOPIC)
+    other = await Client.connect(broker.port)
+    wanted = [
+        m.FetchRequest.FetchPartition(partition=index, fetch_offset=0, partition_max_bytes=1000) for index in range(600)
+    ]
+    whole = m.FetchRequest.FetchTopic(topic_id=topic.topic_id, partitions=wanted)
+    request = m.FetchRequest(max_wait_ms=0, min_bytes=1, max_bytes=1 << 20, session_epoch=0, topics=[whole])
+    session_id = (await client.ask(request, 16)).session_id
+    assert session_id
+    turns: list[bool] = []
+    original = FetchReading.try_read
+
+    def try_read(reading: FetchReading) -> object:
+        turns.append(in_turn())
+        return original(reading)
+
+    def again(epoch: int, max_wait_ms: int) -> m.FetchRequest:
+        return m.FetchRequest(
+            max_wait_ms=max_wait_ms, min_bytes=1, max_bytes=1 << 20, session_id=session_id, session_epoch=epoch
+        )
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(FetchReading, "try_read", try_read)
+        for epoch in range(1, 4):  # one behind the other: they are handled in this order
+            await client.send(again(epoch, 0), 16)
+        answers = [await client.receive() for _ in range(3)]
+        await client.send(again(4, 20_000), 16)
+        assert (await other.produce(TOPIC, batch(b"value"))).error_code == 0
+        last = await client.receive()
+    assert [(each.error_code, each.session_id) for each in (*answers, last)] == [(0, session_id)] * 4
+    errors = {each.error_code for topic in last.responses for each in topic.partitions}
+    assert any(each.records for topic in last.responses for each in topic.partitions)
+    assert errors <= {ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+    assert turns
+    assert all(turns)
+    other.close()

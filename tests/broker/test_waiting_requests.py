@@ -74,7 +74,9 @@ class Leader:
         sessions = FetchSessions(10, iter(range(1, 10)).__next__)
         quotas = QuotaManagers(QuotaConfig(), QuotaConfig(), self.time)
         auth = AuthHelper()
-        self._fetch = Fetch(reader, self.replicas, self.metadata_cache, sessions, self.time, Idle(), auth, quotas)
+        self._fetch = Fetch(
+            reader, self.replicas, self.metadata_cache, sessions, self.time, Idle(), auth, quotas, lambda *_: None
+        )
 
     def _make(self, folder: Path, index: int) -> Replica:
         disk = OsDisk()

@@ -192,6 +192,11 @@ class FetchSessions:
     def __iter__(self) -> Iterator[FetchSession]:
         return iter(self._sessions.values())
 
+    def size_of(self, session_id: int) -> int:
+        """How many partitions a session has, 0 where it does not exist."""
+        session = self._sessions.get(session_id)
+        return len(session.partitions) if session is not None else 0
+
     def begin(
         self,
         session_id: int,
