@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final, Protocol
 
 from odradek.broker.metrics.broker_metrics import ApiMetrics
-from odradek.broker.network.large_requests import SMALL_FRAME_BYTES, LargeRequestError, LargeRequests
+from odradek.broker.network.large_requests import SMALL_FRAME_BYTES, AtOnce, LargeRequestError, LargeRequests
 from odradek.broker.network.long_messages import shorten_messages
 from odradek.broker.runtime.usage import Usage, measured
 from odradek.broker.security.session import ANONYMOUS_SESSION, OWN_SESSION, Session
