@@ -17,9 +17,9 @@ import binascii
 import json
 import re
 import sys
-import time
 from array import array
 from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
 from typing import Final
 
 from odradek.protocol.topic_partition import TopicPartition
@@ -142,7 +142,8 @@ def _split(line: str, separator: str) -> tuple[str, str]:
 
 def encode_properties(properties: Mapping[str, str], now_ms: int) -> bytes:
     """Java's properties format, with its empty comment and its date line (UTC)."""
-    weekday, month, day, clock, year = time.asctime(time.gmtime(now_ms / 1000)).split()  # English in every locale
+    date = datetime.fromtimestamp(now_ms / 1000, UTC).ctime()  # English in every locale
+    weekday, month, day, clock, year = date.split()
     lines = ["#", f"#{weekday} {month} {day:>02} {clock} UTC {year}"]
     lines += [f"{_escaped(key, spaces=True)}={_escaped(value, spaces=False)}" for key, value in properties.items()]
     return "".join(f"{line}\n" for line in lines).encode("latin-1")
