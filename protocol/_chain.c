@@ -14,6 +14,8 @@
 enum violation { NULL_KEY = 1, TIMESTAMP = 2 };
 enum flag { REQUIRE_KEYS = 1, ONE_TIMESTAMP = 2, CHECK_TIMESTAMPS = 4 };
 #define MAX_VIOLATIONS 1000
+/* Other threads run during the walk along more records: it takes half a millisecond and more. */
+#define MANY_RECORDS 50000
 
 typedef struct {
     int64_t count;
@@ -29,10 +31,11 @@ typedef struct {
     const uint8_t *where;
     int64_t max_timestamp;
     int64_t max_index;
-    PyObject *violations; /* NULL until there is one */
+    PyObject *violations;    /* NULL until there is one */
+    PyThreadState *released; /* NULL while the caller holds the interpreter */
 } outcome;
 
-static int note_violation(outcome *found, int64_t index, enum violation kind, int64_t timestamp)
+static int add_violation(outcome *found, int64_t index, enum violation kind, int64_t timestamp)
 {
     if (found->violations == NULL && (found->violations = PyList_New(0)) == NULL)
         return -1;
@@ -43,6 +46,16 @@ static int note_violation(outcome *found, int64_t index, enum violation kind, in
         return -1;
     int failed = PyList_Append(found->violations, item);
     Py_DECREF(item);
+    return failed;
+}
+
+static int note_violation(outcome *found, int64_t index, enum violation kind, int64_t timestamp)
+{
+    if (found->released == NULL)
+        return add_violation(found, index, kind, timestamp);
+    PyEval_RestoreThread(found->released);
+    int failed = add_violation(found, index, kind, timestamp);
+    found->released = PyEval_SaveThread();
     return failed;
 }
 
@@ -124,7 +137,12 @@ static PyObject *scan(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssi
     } else {
         cursor payload = {base + start, base + end};
         outcome found = {.where = payload.at, .max_timestamp = -1, .max_index = -1};
-        if (walk(payload, &want, &found) == 0)
+        if (want.count > MANY_RECORDS)
+            found.released = PyEval_SaveThread();
+        int failed = walk(payload, &want, &found);
+        if (found.released != NULL)
+            PyEval_RestoreThread(found.released);
+        if (failed == 0)
             answer = report(&found, base);
         Py_XDECREF(found.violations);
     }

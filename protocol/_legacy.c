@@ -428,8 +428,7 @@ static PyObject *down_convert(PyObject *Py_UNUSED(module), PyObject *const *args
     Py_buffer view;
     if (PyErr_Occurred() || PyObject_GetBuffer(args[0], &view, PyBUF_SIMPLE) < 0)
         return NULL;
-    PyObject *answer = NULL;
-    uint8_t *out = NULL;
+    PyObject *answer = NULL, *messages = NULL;
     down_converted to;
     if (start < 0 || end < start || end > view.len) {
         PyErr_SetString(PyExc_ValueError, "start and end must lie within the buffer");
@@ -437,19 +436,23 @@ static PyObject *down_convert(PyObject *Py_UNUSED(module), PyObject *const *args
         cursor payload = {(const uint8_t *)view.buf + start, (const uint8_t *)view.buf + end};
         Py_BEGIN_ALLOW_THREADS
         down_convert_all(payload, count, &from, &to, NULL);
+        Py_END_ALLOW_THREADS
         if (to.fault == SOUND && to.size > limit)
             to.fault = TOO_LARGE;
-        if (to.fault == SOUND && (out = malloc((size_t)to.size + 1)) != NULL)
-            down_convert_all(payload, count, &from, &to, out);
-        Py_END_ALLOW_THREADS
-        if (to.fault == SOUND && out == NULL)
-            PyErr_NoMemory();
-        else
-            answer = Py_BuildValue("(iLLLLy#)", to.fault, (long long)to.kept, (long long)to.first, (long long)to.last,
-                                   (long long)to.max_timestamp, out == NULL ? (uint8_t *)"" : out,
-                                   (Py_ssize_t)(out == NULL ? 0 : to.size));
+        /* The messages are written where they stay: a copy would hold the interpreter for as long as it takes. */
+        messages = PyBytes_FromStringAndSize(NULL, to.fault == SOUND ? (Py_ssize_t)to.size : 0);
+        uint8_t *out = messages == NULL ? NULL : (uint8_t *)PyBytes_AsString(messages);
+        if (out != NULL) {
+            if (to.fault == SOUND) {
+                Py_BEGIN_ALLOW_THREADS
+                down_convert_all(payload, count, &from, &to, out);
+                Py_END_ALLOW_THREADS
+            }
+            answer = Py_BuildValue("(iLLLLO)", to.fault, (long long)to.kept, (long long)to.first, (long long)to.last,
+                                   (long long)to.max_timestamp, messages);
+        }
     }
-    free(out);
+    Py_XDECREF(messages);
     PyBuffer_Release(&view);
     return answer;
 }

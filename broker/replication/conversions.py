@@ -7,7 +7,8 @@ all its checks, runs on the event loop afterwards, under the leadership at that 
 their requests, as always.
 
 Small compressed data can decompress to more than 100 MiB. A conversion that may take long by that runs in a queue of
-its own, one at a time, so that it leaves a thread and most of the memory to those of other clients.
+its own, one at a time, so that it leaves a thread and most of the memory to those of other clients; in this queue,
+connections take turns.
 
 Down-conversion for responses runs in the same threads. The codecs and the functions that walk along the bytes release
 the GIL, so the event loop runs in parallel.
@@ -98,38 +99,49 @@ def is_cheap(records: memoryview, replica: Replica) -> bool:
 
 
 class OneAtATime:
-    """Runs calls in the threads of a worker, each after the end of the one before."""
+    """Runs calls in the threads of a worker, each after the end of the one before; clients take turns."""
 
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
-        self._waiting: deque[tuple[Callable[[], None], Done]] = deque()
+        self._waiting: dict[Hashable, deque[tuple[Callable[[], None], Done]]] = {}
+        """The calls of each client that has any, in the order of their turns."""
+        self._is_running = False
 
-    def run(self, work: Callable[[], None], done: Done) -> None:
+    def run(self, work: Callable[[], None], done: Done, client: Hashable = None) -> None:
         """Run `work` in a thread, then call `done` as the worker does. Raises RuntimeError where it is closed; a call
         that waits already then ends with a KafkaError.
         """
-        self._waiting.append((work, done))
-        if len(self._waiting) == 1:
-            self._start()
+        if self._is_running:
+            self._waiting.setdefault(client, deque()).append((work, done))
+        else:
+            self._start(work, done)
 
-    def _start(self) -> None:
-        work, done = self._waiting[0]
+    def _start(self, work: Callable[[], None], done: Done) -> None:
+        self._is_running = True
         try:
             self._worker.run(work, partial(self._ended, done))
         except RuntimeError:
-            self._waiting.popleft()
+            self._is_running = False
             raise
 
     def _ended(self, done: Done, error: BaseException | None) -> None:
-        self._waiting.popleft()
-        while self._waiting:
-            following = self._waiting[0][1]
+        self._is_running = False
+        while self._waiting and not self._is_running:
+            work, following = self._next()
             try:
-                self._start()
-                break
+                self._start(work, following)
             except RuntimeError:
                 following(_stopping())
         done(error)
+
+    def _next(self) -> tuple[Callable[[], None], Done]:
+        """Take a call of the client whose turn it is; its turn comes again after those of the others."""
+        client = next(iter(self._waiting))
+        calls = self._waiting.pop(client)
+        call = calls.popleft()
+        if calls:
+            self._waiting[client] = calls
+        return call
 
 
 class Conversions:
@@ -209,7 +221,10 @@ class Conversions:
             self._go_on(key)
 
         try:
-            (self.slow if conversion.is_slow else self.worker).run(work, done)
+            if conversion.is_slow:
+                self.slow.run(work, done, client=key[0])
+            else:
+                self.worker.run(work, done)
         except RuntimeError:  # the threads are closed, because the broker is stopping
             self._deliver(conversion, _stopping())
             return False

@@ -130,6 +130,18 @@ async def test_slow_conversions_run_one_at_a_time(held_broker: Broker, worker: H
     assert {code for client in (*clients, quick) for code in codes(await client.receive())} == {"NONE"}
 
 
+async def test_slow_conversions_of_a_client_do_not_wait_for_all_those_of_another(worker: HeldWorker) -> None:
+    ended: list[str] = []
+    queue = conversions.OneAtATime(worker)
+    for client, count in (("bombs", 4), ("other", 2)):
+        for number in range(count):
+            name = f"{client} {number}"
+            queue.run(lambda: None, lambda error, name=name: ended.append(name), client)
+    while worker.waiting:
+        worker.release()
+    assert ended == ["bombs 0", "bombs 1", "other 0", "bombs 2", "other 1", "bombs 3"]
+
+
 async def test_what_decompresses_to_too_much_is_refused(tmp_path: Path) -> None:
     async with running_broker(tmp_path) as broker:
         client = await Client.connect(broker.port)

@@ -158,6 +158,14 @@ def test_bounds_outside_the_buffer_are_refused(scan: Callable[..., Scan], start:
 
 
 @needs_c
+def test_both_implementations_agree_on_many_records() -> None:
+    """The walk releases the interpreter, and takes it again to list violations."""
+    payload = bytes(write_records([Record(offset, 5, None, b"", []) for offset in range(60_000)], 0, 0))
+    arguments = (payload, 0, len(payload), 60_000, 0, chain.CHECK_TIMESTAMPS, 10, 20)
+    assert len(_same_answer(*arguments)[5]) == chain.MAX_VIOLATIONS
+
+
+@needs_c
 def test_wrong_arguments_are_type_errors_in_c() -> None:
     assert scan_in_c is not None
     for arguments in [
