@@ -18,6 +18,7 @@ from odradek.streams.errors import (
     ProcessingError,
     SerializationError,
     StreamsError,
+    TopologyError,
     Undelivered,
     UnknownStateStoreError,
 )
@@ -265,6 +266,9 @@ def _choosing_sink(node: SinkNode, task: TaskContext) -> Process:
                 check_topic_name(topic, f"sink {name}")
                 writer = writers[topic] = _writer(node, topic, task)
                 task.collector.add_writer(topic, name)
+        except TopologyError as error:  # the record has no topic that can exist
+            failed(task, name, key, value, error)
+            return
         except StreamsError:
             raise
         except Exception as error:

@@ -142,7 +142,8 @@ class KafkaStreams(Lifecycle):
     def close(self, timeout_s: float | None = None, leave_group: bool = False) -> bool:
         """Commit, close everything, and wait for it. Returns whether it was done in time.
 
-        With `leave_group` other members take over the tasks at once, without waiting for session.timeout.ms.
+        The members leave the group (internal.leave.group.on.close), but those with a group.instance.id, which another
+        start continues; with `leave_group` these leave, too, and other members take over their tasks at once.
         """
         self._shut_down(State.PENDING_SHUTDOWN, leave_group)
         closer = self._closer

@@ -136,6 +136,20 @@ def test_an_exception_of_a_partitioner_or_topic_chooser_goes_to_the_handler_with
     assert context.source_raw_value == b"bad"
 
 
+@pytest.mark.parametrize("topic", [None, "", "not a topic", 7])
+def test_a_topic_that_cannot_exist_goes_to_the_handler_with_its_sink(topic: Any) -> None:
+    builder = StreamsBuilder()
+    builder.stream("in", Consumed(STRING, STRING)).to(
+        lambda key, value, source: topic if value == "bad" else "out", Produced(STRING, STRING, name="sink")
+    )
+    seen = Seen()
+    with TopologyTestDriver(builder.build(), seen.config) as driver:
+        driver.create_input_topic("in", STRING, STRING).pipe_value_list(["a", "bad", "b"])
+        assert driver.create_output_topic("out", STRING, STRING).read_values_to_list() == ["a", "b"]
+    assert seen.nodes == [("sink", "in", 1)]
+    assert "is no name of a topic" in str(seen.calls[0][2])
+
+
 def _chosen(value: str, result: Any) -> Any:
     return _raise() if value.startswith("BAD") else result
 
