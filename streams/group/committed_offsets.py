@@ -38,7 +38,7 @@ class Committed(NamedTuple):
     leader_epoch: int
 
 
-UNKNOWN_TOPIC_S: Final = 0.5
+UNKNOWN_TOPIC_S: Final = 0.2
 """How long a commit waits for a coordinator that does not have a topic; the thread checks meanwhile if it exists."""
 
 

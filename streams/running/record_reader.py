@@ -85,10 +85,15 @@ class RecordReader:
         """The assigned partitions."""
         return frozenset(self._assigned)
 
+    @property
+    def topics(self) -> set[str]:
+        """The topics of the assigned partitions."""
+        return {topic for topic, _ in self._assigned}
+
     def silent_topics(self) -> set[str]:
         """The assigned topics of which no partition has returned a record since the last call."""
         returned, self.returned = {topic for topic, _ in self.returned}, set()
-        return {topic for topic, _ in self._assigned} - returned
+        return self.topics - returned
 
     def lag(self, place: TopicPartition) -> int | None:
         """0 where all records have been returned by `poll`, None where that is not certain."""

@@ -175,8 +175,11 @@ class RunLoop:
     def _maintain(self) -> None:
         """Periodic work: follow-up rebalances, changed topics, deletions."""
         now, maintenance, active = time.monotonic(), self._maintenance, self.tasks.active
-        if self._source_topics.due(now) and (missing := self._source_topics.poll(now, self._reader.silent_topics())):
-            self.member.request_rejoin(f"source topics do not exist any more: {', '.join(missing)}")
+        if self.executor.lacks_topic or self._source_topics.due(now):
+            topics = self._reader.topics if self.executor.lacks_topic else self._reader.silent_topics()
+            self.executor.lacks_topic = False
+            if missing := self._source_topics.poll(now, topics):
+                self.member.request_rejoin(f"source topics do not exist any more: {', '.join(missing)}")
         if not maintenance.due(now):
             return
         maintenance.summarize(now, self._context.name, self._context.metrics)

@@ -20,8 +20,10 @@ log = logging.getLogger(__name__)
 
 PAUSE_S: Final = 1.0
 """Between two requests."""
-AGAIN_S: Final = 0.25
+AGAIN_S: Final = 0.2
 """Between two requests for a topic that is missing in the answer."""
+ANSWER_S: Final = 0.05
+"""Between two looks at a request."""
 ANSWERS: Final = 3
 """How many answers in a row have to lack a topic."""
 _TIMEOUT_S: Final = 10.0
@@ -43,16 +45,18 @@ class SourceTopicCheck:
         return now_s >= self._next
 
     def poll(self, now_s: float, silent: Iterable[str]) -> list[str]:
-        """Evaluate the answers to the last request, and send the next one for `silent`. Returns missing topics."""
-        missing: list[str] = []
-        if self._pending and all(future.done() for future in self._pending.values()):
-            missing = self._evaluate()
+        """Evaluate the answers to the last request, or send one for `silent`. Returns missing topics."""
         if not self._pending:
-            wanted = sorted(silent)
+            wanted = sorted({*silent, *self._lacking})
             if wanted:
                 self._pending = self._admin.describe_topics(TopicCollection(wanted), request_timeout=_TIMEOUT_S)
-        doubtful = self._lacking or missing
-        self._next = now_s + (AGAIN_S if doubtful else PAUSE_S)
+            self._next = now_s + (ANSWER_S if wanted else PAUSE_S)
+            return []
+        if not all(future.done() for future in self._pending.values()):
+            self._next = now_s + ANSWER_S
+            return []
+        missing = self._evaluate()
+        self._next = now_s + (AGAIN_S if self._lacking else PAUSE_S)
         return missing
 
     def _evaluate(self) -> list[str]:

@@ -39,6 +39,8 @@ class TaskExecutor:
         """Commits so far, without those that had nothing to commit."""
         self.last_commit = 0.0
         """When the last regular commit ended, on the monotonic clock; 0 before the first."""
+        self.lacks_topic = False
+        """Whether the coordinator did not have a topic at the last commit."""
         self._application = application
         self._context = context
         self._tasks = tasks
@@ -94,7 +96,9 @@ class TaskExecutor:
                 self.commits += 1
                 self._context.metrics.commit.record((time.perf_counter() - start) * 1000 / count, count)
             self._commit_failing_since = None
+            self.lacks_topic = False
         except CommitFailed as error:
+            self.lacks_topic = error.kind is CommitFailure.UNKNOWN_TOPIC
             if error.kind is CommitFailure.MIGRATED:
                 raise TaskMigratedError(str(error)) from error
             since = self._commit_failing_since = self._commit_failing_since or time.monotonic()

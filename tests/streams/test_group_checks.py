@@ -20,7 +20,7 @@ from odradek.streams.group.subscription_info import (
     AssignmentInfo,
 )
 from odradek.streams.running.join_watch import FIRST_S, JoinWatch
-from odradek.streams.running.source_topics import AGAIN_S, ANSWERS, PAUSE_S, SourceTopicCheck
+from odradek.streams.running.source_topics import AGAIN_S, ANSWER_S, ANSWERS, PAUSE_S, SourceTopicCheck
 from odradek.streams.running.subscription import check_assignment
 
 
@@ -37,6 +37,11 @@ class ScriptedAdmin:
     def describe_consumer_groups(self, groups: list[str], **_: Any) -> dict[str, Future[Any]]:
         self.requests.append({name: Future() for name in groups})
         return self.requests[-1]
+
+    @property
+    def topics(self) -> list[str]:
+        """The topics of the last request."""
+        return list(self.requests[-1])
 
     def answer(self, **errors: int | None) -> None:
         """Answer the last request: None is a topic that exists."""
@@ -59,15 +64,17 @@ def check_of(admin: Any) -> SourceTopicCheck:
 
 def test_a_topic_is_missing_after_several_answers_without_it(admin: ScriptedAdmin) -> None:
     check, now = check_of(admin), 100.0
-    assert check.due(now)
-    assert check.poll(now, {"a", "b"}) == []
-    assert not check.due(now + PAUSE_S / 2)
     for number in range(ANSWERS):
-        assert len(admin.requests) == number + 1
-        admin.answer(a=None, b=KafkaError.UNKNOWN_TOPIC_OR_PART)
-        now += PAUSE_S if number == 0 else AGAIN_S
         assert check.due(now)
-        assert check.poll(now, {"a", "b"}) == (["b"] if number == ANSWERS - 1 else [])
+        assert check.poll(now, {"a", "b"} if number == 0 else set()) == []
+        assert len(admin.requests) == number + 1
+        assert check.poll(now + ANSWER_S, set()) == []  # no answer yet
+        admin.answer(**{topic: None if topic == "a" else KafkaError.UNKNOWN_TOPIC_OR_PART for topic in admin.topics})
+        assert check.poll(now + 2 * ANSWER_S, set()) == (["b"] if number == ANSWERS - 1 else [])
+        assert not check.due(now + 2 * ANSWER_S)
+        now += 2 * ANSWER_S + AGAIN_S
+    assert not check.due(now)
+    assert check.due(now + PAUSE_S)
 
 
 def test_a_topic_that_a_started_broker_does_not_have_yet_is_not_missing(admin: ScriptedAdmin) -> None:
@@ -75,17 +82,20 @@ def test_a_topic_that_a_started_broker_does_not_have_yet_is_not_missing(admin: S
     for number in range(2 * ANSWERS):
         assert check.poll(float(number), {"a"}) == []
         admin.answer(a=KafkaError.UNKNOWN_TOPIC_OR_PART if number % ANSWERS else None)
+        assert check.poll(number + 0.5, {"a"}) == []
 
 
 def test_a_check_sends_nothing_while_it_waits_or_where_all_topics_return_records(admin: ScriptedAdmin) -> None:
     check = check_of(admin)
     assert check.poll(0.0, set()) == []
     assert not admin.requests
-    assert check.poll(1.0, {"a"}) == []
-    assert check.poll(2.0, {"a"}) == []
+    assert not check.due(PAUSE_S / 2)
+    for now in (1.0, 2.0, 3.0):
+        assert check.poll(now, {"a"}) == []
     assert len(admin.requests) == 1
     admin.answer(a=KafkaError._TIMED_OUT)
-    assert check.poll(3.0, {"a"}) == []
+    for now in (4.0, 5.0):
+        assert check.poll(now, {"a"}) == []
     assert len(admin.requests) == 2
 
 
