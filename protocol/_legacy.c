@@ -332,23 +332,27 @@ static PyObject *up_convert(PyObject *Py_UNUSED(module), PyObject *const *args, 
         return NULL;
     PyObject *answer = NULL;
     const uint8_t *base = view.buf;
-    uint8_t *out = malloc((size_t)view.len + 1);
+    /* The records are written where they stay: a copy would hold the interpreter for as long as it takes. */
+    PyObject *records = PyByteArray_FromStringAndSize(NULL, view.len + 1);
     to.violations = malloc(sizeof(violation) * MAX_VIOLATIONS);
-    if (out == NULL || to.violations == NULL) {
+    if (records != NULL && to.violations == NULL) {
         PyErr_NoMemory();
-    } else {
+    } else if (records != NULL) {
+        uint8_t *out = (uint8_t *)PyByteArray_AsString(records);
         to.out = out;
         to.where = base;
         Py_BEGIN_ALLOW_THREADS
         up_convert_all((cursor){base, base + view.len}, &to);
         Py_END_ALLOW_THREADS
         PyObject *violations = violations_of(&to);
+        if (PyByteArray_Resize(records, (Py_ssize_t)(to.out - out)) < 0)
+            Py_CLEAR(violations);
         if (violations != NULL) /* the format takes over `violations` */
-            answer = Py_BuildValue("(iLny#LLLN)", to.fault, (long long)to.count, (Py_ssize_t)(to.where - base), out,
-                                   (Py_ssize_t)(to.out - out), (long long)to.base_timestamp,
-                                   (long long)to.max_timestamp, (long long)to.last_offset, violations);
+            answer = Py_BuildValue("(iLnOLLLN)", to.fault, (long long)to.count, (Py_ssize_t)(to.where - base), records,
+                                   (long long)to.base_timestamp, (long long)to.max_timestamp,
+                                   (long long)to.last_offset, violations);
     }
-    free(out);
+    Py_XDECREF(records);
     free(to.violations);
     PyBuffer_Release(&view);
     return answer;

@@ -44,7 +44,7 @@ INNER: Final = 8
 
 Survey = tuple[int, int, int, int]
 """Fault, position where the walk ended, messages before it, the last codec in their attributes."""
-UpConverted = tuple[int, int, int, bytes, int, int, int, tuple[tuple[int, int, int], ...]]
+UpConverted = tuple[int, int, int, bytes | bytearray, int, int, int, tuple[tuple[int, int, int], ...]]
 """Fault, messages, position, records of magic 2, base and max timestamp, last offset, (index, Rule, timestamp)…"""
 DownConverted = tuple[int, int, int, int, int, bytes]
 """Fault, messages, offset of the first and the last, max timestamp, the set."""
