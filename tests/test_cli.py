@@ -160,6 +160,7 @@ def test_kafkas_quickstart_file_without_zookeeper_names_two_solutions(
         assert words.format(port=port) in ended.stderr
 
 
+@pytest.mark.slow
 def test_data_of_the_missing_zookeepers_cluster_need_it(tmp_path: Path) -> None:
     file = tmp_path / "server.properties"
     file.write_text(QUICKSTART.format(folder=tmp_path, zookeeper=f"localhost:{free_port('127.0.0.1')}"))
@@ -203,6 +204,7 @@ def test_an_invalid_address_of_zookeeper_is_reported_in_one_line(tmp_path: Path,
     assert "kafka" in ended.stderr or "zookeeper.connect" in ended.stderr
 
 
+@pytest.mark.slow
 def test_each_solution_for_a_missing_zookeeper_starts_a_broker(tmp_path: Path) -> None:
     registry = RegistryProcess(tmp_path, tick_ms=1000)
     registry.start()

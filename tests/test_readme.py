@@ -73,6 +73,7 @@ def test_the_version_that_is_shown_is_this_one() -> None:
     assert f"odradek {odradek.__version__} ready: broker 0 at 127.0.0.1:9092, data in " in README
 
 
+@pytest.mark.slow
 def test_make_run_does_not_delay_the_first_consumer() -> None:
     printed = subprocess.run(
         ["make", "--dry-run", "--always-make", "run"], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True

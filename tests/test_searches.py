@@ -74,6 +74,7 @@ def drawn(module: str) -> str:
     return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True).stdout
 
 
+@pytest.mark.slow
 def test_a_search_does_not_depend_on_the_modules_that_are_imported() -> None:
     assert drawn("json") == drawn("odradek.broker.group.coordinator")
 
@@ -84,6 +85,7 @@ def planted() -> Path:
     return ROOT / "tests" / f"test_planted_{os.getpid()}.py"
 
 
+@pytest.mark.slow
 def test_exploring_finds_a_planted_failure_and_prints_how_to_replay_it(
     planted: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -98,6 +100,7 @@ def test_exploring_finds_a_planted_failure_and_prints_how_to_replay_it(
     assert f"replay: python -m tests explore --seed 3 --rounds 1 --factor 2 {name}::test_planted" in printed
 
 
+@pytest.mark.slow
 def test_exploring_tests_that_hold_is_clean(planted: Path, capsys: pytest.CaptureFixture[str]) -> None:
     try:
         planted.write_text(PLANTED.format(wrong="-1"))

@@ -89,6 +89,7 @@ class TestTools:
         outcome = coordinator_loads.summed_up(choose(["rebalances"])[0], 600, 0.3, [80.0, 100.0, 120.0])
         assert outcome == (600, 2000.0, 2000 * 100 / 1024 / 1024, 100.0, 100.0, 120.0)
 
+    @pytest.mark.slow
     def test_text_lines_have_the_size_of_the_records(self, tmp_path: Path) -> None:
         perf_tools.write_text_file(tmp_path / "events.txt", 1024)
         lines = (tmp_path / "events.txt").read_text().splitlines()

@@ -108,6 +108,7 @@ def requests_of_all_apis(seed: int) -> list[tuple[bytes, bytes, bool]]:
     return made
 
 
+@pytest.mark.slow
 async def test_truncated_requests_of_all_apis(server: tuple[Broker, Client]) -> None:
     """Each truncated at many places, some with a false length and some with a true one."""
     broker, client = server
@@ -146,6 +147,7 @@ async def test_well_formed_requests_with_meaningless_values(
     assert [entry.getMessage() for entry in caplog.records if entry.exc_info] == []
 
 
+@pytest.mark.slow
 async def test_drawn_bytes(server: tuple[Broker, Client]) -> None:
     """Bytes behind a true length, so that the decoder gets as far as it can."""
     broker, client = server

@@ -196,6 +196,7 @@ def come_in(rate: CreationRate, now_s: float, per_second: int) -> bool:
     return True
 
 
+@pytest.mark.slow
 async def test_limits_on_connections_change_at_once(client: Client, broker: Broker) -> None:
     async def another() -> Client:
         made = await Client.connect(broker.port)
@@ -316,6 +317,7 @@ async def test_a_listener_without_its_own_limit_has_that_of_the_broker(tmp_path:
             each.leave()
 
 
+@pytest.mark.slow
 async def test_a_listener_has_its_own_limit_on_new_connections(tmp_path: Path) -> None:
     async with two_listeners(tmp_path) as (client, inside, outside):
         await set_config(client, BROKER, "0", ("listener.name.outside.max.connection.creation.rate", SET, "4"))

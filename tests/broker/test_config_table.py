@@ -162,6 +162,7 @@ def works_by_another(name: str) -> bool:
     return name in topics or any(other in read_somewhere() | topics for other in FALLBACKS.get(name, ()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("table", [BROKER_PROPERTIES, TOPIC_PROPERTIES], ids=["broker", "topic"])
 def test_exactly_the_properties_with_an_effect_are_read(table: dict[str, ConfigKey]) -> None:
     used = {name for name in table if name in read_somewhere() or works_by_another(name)}

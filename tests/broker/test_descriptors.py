@@ -52,6 +52,7 @@ async def roll_until_nothing_is_left(client: Client, pid: int) -> int:
     pytest.fail("descriptors without end")
 
 
+@pytest.mark.slow
 async def test_idle_connections_at_a_low_limit_do_not_stop_a_broker(tmp_path: Path) -> None:
     command = limited_command(FILES, hard=True)
     with BrokerProcess(tmp_path, PROPERTIES, command=command) as process:

@@ -76,6 +76,7 @@ def crashes_of_a_pass() -> list[MemoryDisk]:
     return [*left, broker.disk.fork()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kept",
     [None, keep_nothing, keep_all, at_random(Random(1)), at_random(Random(2), 1)],

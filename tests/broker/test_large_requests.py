@@ -130,6 +130,7 @@ async def test_a_client_that_leaves_takes_its_memory_along(broker: Broker, clien
     await eventually_async(lambda: broker.running.held_bytes, lambda held: not held, "the memory is released")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", [2, 3, 8, 9, 10, 15, 20, 21, 23, 32, 33, 37, 42, 44])
 async def test_the_tasks_and_handlers_of_large_requests_answer(broker: Broker, client: Client, key: int) -> None:
     topic = await client.create_topic("orders")

@@ -60,6 +60,7 @@ async def test_logs_are_placed_where_there_are_fewest_and_move_on_request(tmp_pa
         assert await values(client, "t", 23) == [b"%d" % number for number in range(23)]
 
 
+@pytest.mark.slow
 async def test_a_move_during_writes_neither_loses_nor_duplicates_records(tmp_path: Path) -> None:
     async with with_directories(tmp_path) as (broker, client, paths):
         await client.create_topic("t", configs={"segment.bytes": "1000000"})

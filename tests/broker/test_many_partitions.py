@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from odradek.broker.server import Broker
 from odradek.protocol import messages as m
 from tests.broker.wire import Client
@@ -36,6 +38,7 @@ async def test_others_are_served_while_the_logs_of_a_new_topic_are_created(broke
     assert creation.result().topics[0].error_code == 0
 
 
+@pytest.mark.slow
 async def test_others_are_served_while_many_topics_are_created(broker: Broker, client: Client) -> None:
     creation = asyncio.ensure_future(client.ask(new_topics(PARTITIONS, 1), 7))
     assert await answers_during(broker, creation) > PARTITIONS // 3

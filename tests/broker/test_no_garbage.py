@@ -18,6 +18,7 @@ from tests.broker.wire import running_broker
 from tests.soak.life import SHORT_MEMORY, Life
 
 
+@pytest.mark.slow
 @pytest.mark.memory
 def test_clients_leave_no_cycles(tmp_path: Path) -> None:
     found = uvloop.run(left_by_clients(tmp_path))  # the broker's setting; asyncio's own transports are cycles

@@ -223,6 +223,7 @@ def harness(most_bytes: int) -> tuple[MetadataCache, TopicAnswers, Metadata]:
     )
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(steps(), st.lists(questions(), max_size=4)), max_size=8), bounds)
 def test_a_response_is_byte_for_byte_that_of_an_uncached_encoder(history: list[Any], most_bytes: int) -> None:
     metadata_cache, answers, metadata = harness(most_bytes)

@@ -130,6 +130,7 @@ async def test_the_topic_of_group_offsets_is_created_as_groups_need_it(client: C
     assert policy.value == "compact"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", [0, 3, 4, 6])
 @pytest.mark.parametrize("kind", [0, 1])
 async def test_the_first_coordinator_lookup_is_answered_once_there_is_a_coordinator(

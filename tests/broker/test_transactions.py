@@ -417,6 +417,7 @@ def test_an_unused_id_expires_and_stays_expired(shell: Shell) -> None:
     assert shell.state == "unknown"
 
 
+@pytest.mark.slow
 async def test_a_client_commits_and_aborts_and_a_consumer_reads_committed_records(tmp_path: Path) -> None:
     async with running_broker(tmp_path / "data", ALONE) as broker:
         client = await Client.connect(broker.port)

@@ -96,6 +96,7 @@ def ready_line(arguments: list[str], environment: dict[str, str]) -> str:
     return line
 
 
+@pytest.mark.slow
 def test_the_environment_overrides_the_file_and_an_override_the_environment(tmp_path: Path) -> None:
     file = tmp_path / "server.properties"
     file.write_text(f"broker.id=1\nlog.dirs={tmp_path}/file\nlisteners=PLAINTEXT://127.0.0.1:0\n")

@@ -48,6 +48,7 @@ def test_a_connection_passes_until_the_gate_is_shut(target: int) -> None:
             assert client.recv(100) == b""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [1, 5, 40])
 def test_connections_that_have_just_begun_end_with_the_gate(target: int, count: int) -> None:
     for _ in range(10):

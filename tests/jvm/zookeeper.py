@@ -22,7 +22,7 @@ _LOGGER = "-Dorg.slf4j.simpleLogger.log.org.apache.zookeeper.server.NIOServerCnx
 
 
 class ZooKeeper:
-    """One server with its data in `folder`, and with the jars of Kafka's release `version`. Nothing runs before `start`."""
+    """One server with its data in `folder`, of Kafka's release `version`. Nothing runs before `start`."""
 
     def __init__(self, folder: Path, version: str = VERSION, jvm: tuple[str, ...] = ZOOKEEPER_JVM) -> None:
         self._folder = folder

@@ -60,6 +60,7 @@ def test_every_message_and_version_round_trips() -> None:
         assert b"".join(message.encode_parts(version, prefix=b"before")) == b"before" + data
 
 
+@pytest.mark.slow
 def test_a_message_truncated_anywhere_is_refused() -> None:
     rng = random.Random(2)
     for name, version in every_version():
@@ -233,6 +234,7 @@ def test_unknown_tags_of_requests_are_skipped() -> None:
     assert m.FetchRequest.decode(mixed.encode(12), 12) == m.FetchRequest(cluster_id="c")
 
 
+@pytest.mark.slow
 @pytest.mark.memory
 def test_unknown_tags_of_a_request_take_no_memory() -> None:
     """CVE-2026-111115: 400 KB of empty tagged fields became 12.8 MB of objects before a client had authenticated."""

@@ -209,6 +209,7 @@ except KafkaError as problem:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc: Linux only")
 def test_bombs_do_not_fill_the_memory() -> None:
     for codec, bomb in _bombs().items():

@@ -47,6 +47,7 @@ def each(items: Iterable[Any]) -> Iterable[Any]:
     return iter(items)
 
 
+@pytest.mark.slow
 def test_both_forms_of_a_codec_are_equal_for_every_message_and_version() -> None:
     chance = random.Random(21)
     for name, version in every_version():

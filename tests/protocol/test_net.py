@@ -359,6 +359,7 @@ async def test_responses_from_files_that_a_client_does_not_read_are_limited(tmp_
                 writer.close()
 
 
+@pytest.mark.slow
 async def test_a_crowd_of_pipelines_delays_another_connection_by_few_requests() -> None:
     crowd, requests = 50, 2_000
     before_other = handled = 0

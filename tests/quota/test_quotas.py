@@ -56,6 +56,7 @@ async def set_quota(broker: Broker, client: Client, entity: dict[str, str | None
         await eventually_async(lambda: asyncio.sleep(0, clients.is_active), lambda active: active == wanted)
 
 
+@pytest.mark.slow
 async def test_a_producer_over_its_quota_gets_its_answer_at_once_and_is_not_read_for_the_throttle_time(
     broker: Broker, client: Client
 ) -> None:
@@ -91,6 +92,7 @@ async def test_other_clients_are_served_while_one_is_throttled(broker: Broker, c
     greedy.close()
 
 
+@pytest.mark.slow
 async def test_a_producer_without_acknowledgements_is_throttled(broker: Broker, client: Client) -> None:
     await client.create_topic("t")
     await set_quota(broker, client, ANYBODY, producer_byte_rate=30_000)
@@ -142,6 +144,7 @@ async def test_a_throttled_consumer_gets_no_session_and_a_response_no_larger_tha
     assert len(broker.running.sources.sessions) == 1
 
 
+@pytest.mark.slow
 async def test_requests_are_throttled_by_the_time_that_they_take(broker: Broker, client: Client) -> None:
     await set_quota(broker, client, ANYBODY, request_percentage=0.0001)
 
@@ -233,6 +236,7 @@ async def test_partitions_over_the_quota_are_refused_in_new_versions_and_only_de
         each.close()
 
 
+@pytest.mark.slow
 async def test_an_address_over_its_connection_quota_waits_and_is_closed(broker: Broker, client: Client) -> None:
     await client.ask(alter_quotas(({"ip": "127.0.0.1"}, {"connection_creation_rate": 1.0})))
     connections = broker.running.quotas.connections

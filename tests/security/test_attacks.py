@@ -216,6 +216,7 @@ def test_the_search_for_comparisons_finds_them(source: str, count: int) -> None:
     assert len(_unsafe_comparisons(source)) == count
 
 
+@pytest.mark.slow
 def test_cve_2021_38153_secrets_are_compared_in_constant_time() -> None:
     """From the time of a comparison an attacker would learn a password or a proof byte by byte."""
     paths = [path for folder in ("broker", "odradek", "protocol") for path in (ROOT / folder).rglob("*.py")]
@@ -412,6 +413,7 @@ def open_umask() -> Iterator[None]:
     os.umask(before)
 
 
+@pytest.mark.slow
 async def test_files_with_credentials_are_readable_by_their_owner_only(open_umask: None, tmp_path: Path) -> None:
     """Another user of the machine would guess passwords without a trace, or read keys."""
     async with running_broker(tmp_path / "data", PROPERTIES) as broker:

@@ -41,6 +41,7 @@ def counted(broker: Broker, listener: str) -> dict[str, float]:
     }
 
 
+@pytest.mark.slow
 async def test_sasl_exchanges_are_counted_by_their_result(tmp_path: Path) -> None:
     async with secured(tmp_path, connections_max_reauth_ms="1500") as broker:
         sasl = port(broker, "SASL_PLAINTEXT")

@@ -241,6 +241,7 @@ def test_deletions_keep_every_other_entry(acls: list[AclBinding], selections: li
     assert len(ours.cache) == len(kept)
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(patterns, st.lists(entries, max_size=3)), max_size=20))
 def test_lookups_do_not_depend_on_the_order_of_changes(
     changes: list[tuple[ResourcePattern, list[AccessControlEntry]]],

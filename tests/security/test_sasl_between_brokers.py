@@ -111,6 +111,7 @@ async def test_unsecured_tokens(tmp_path: Path) -> None:
         await replicates(cluster, "t")
 
 
+@pytest.mark.slow
 async def test_connections_re_authenticate_before_their_sessions_end(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -36,6 +36,7 @@ from tests.security.sasl_clients import CLIENTS, PASSWORD
 from tests.support.eventually import eventually_async
 
 
+@pytest.mark.slow
 async def test_clients_authenticate_with_every_mechanism(tmp_path: Path) -> None:
     async with secured(tmp_path) as broker:
         sasl = port(broker, "SASL_PLAINTEXT")
@@ -91,6 +92,7 @@ async def sasl(tmp_path: Path) -> AsyncIterator[Client]:
         client.close()
 
 
+@pytest.mark.slow
 async def test_a_session_ends_unless_the_client_re_authenticates(sasl: Client) -> None:
     assert (await log_in(sasl)).session_lifetime_ms == 1500
     begin_s = asyncio.get_running_loop().time()

@@ -118,6 +118,7 @@ async def test_tokens_never_appear_in_the_log(
     assert not [token for token in tokens if any(part in caplog.text for part in token.split(".") if part)]
 
 
+@pytest.mark.slow
 async def test_librdkafka_authenticates_with_a_token(tmp_path: Path, issuer: TokenIssuer) -> None:
     async with running_broker(tmp_path, properties(issuer)) as broker:
 

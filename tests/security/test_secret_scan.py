@@ -69,6 +69,7 @@ def test_a_planted_secret_is_found(scan: SecretScan, plant: Callable[[], None], 
     assert scan.findings() == [f"{place} shows a password"]
 
 
+@pytest.mark.slow
 def test_a_secret_that_a_process_shows_is_found(scan: SecretScan, tmp_path: Path) -> None:
     scan.register(PLANTED, "a password")
     with BrokerProcess(tmp_path / PLANTED, security="plain") as broker, broker.log_path.open("a") as log:

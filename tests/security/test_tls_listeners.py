@@ -199,6 +199,7 @@ def test_each_listener_has_the_certificate_of_its_prefix(secured: Secured) -> No
         _peer(secured, "ASKING", "localhost")
 
 
+@pytest.mark.slow
 def test_200_clients_that_never_finish_their_handshake_do_not_stop_others(secured: Secured) -> None:
     with contextlib.ExitStack() as stack:
         for _ in range(200):

@@ -96,6 +96,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reloading]:
         yield Reloading(broker, ports, files, AdminClient({"bootstrap.servers": f"{HOST}:{ports['INSIDE']}"}))
 
 
+@pytest.mark.slow
 def test_a_changed_file_is_read_again_and_connections_stay(running: Reloading) -> None:
     with running.connection("FILE") as before:
         old = running.serial("FILE")
@@ -105,6 +106,7 @@ def test_a_changed_file_is_read_again_and_connections_stay(running: Reloading) -
         assert _serial(before) == old
 
 
+@pytest.mark.slow
 def test_a_file_that_is_damaged_leaves_the_old_key_store(running: Reloading) -> None:
     old, path = running.serial("FILE"), running.files.folder / "file.pem"
     good = path.read_bytes()
@@ -117,6 +119,7 @@ def test_a_file_that_is_damaged_leaves_the_old_key_store(running: Reloading) -> 
     assert running.serial("FILE") == old
 
 
+@pytest.mark.slow
 def test_a_changed_trust_store_accepts_other_clients(running: Reloading) -> None:
     stranger = CertificateAuthority.create("stranger")
     certificate = stranger.issue("bob")
