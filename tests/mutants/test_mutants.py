@@ -25,8 +25,8 @@ from tests.storage import compaction_crashes
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore:coroutine")
 QUICK = {
     "KIP-101 loss": range(2, 102),
-    "KIP-101 divergence": range(21, 121),
-    "KIP-279": range(200_392, 200_432),
+    "KIP-101 divergence": range(36, 136),
+    "KIP-279": range(200_396, 200_436),
     "KIP-320": range(30, 90),
     "AsyncIsr": range(60),
     "KAFKA-6082": range(5),
