@@ -29,6 +29,8 @@ from odradek.protocol.hang_up import HangUpWatch
 from odradek.protocol.memory_pool import MemoryPool
 from odradek.protocol.net import Connection, FrameHandler
 
+MORE_FRAMES: Final = 56
+"""Requests of one connection in an iteration of the event loop, beside those that each connection has."""
 CONNECTIONS_IN_A_TURN: Final = 4
 """Connections with waiting requests that have their turn in one iteration of the event loop."""
 RECEIVE_BUFFER_BYTES: Final = 256 * 1024
@@ -131,19 +133,20 @@ class CreationRate:
 class ReadTurn:
     """The order in which the requests of several connections are handled, and in which responses leave.
 
-    A connection that sends many requests at once has FRAMES_AT_ONCE of them handled when they arrive. The others wait
-    until the connections before it in the queue have had their turn, a few in each iteration of the event loop. So a
-    crowd of such connections delays other clients no longer than one of them.
+    A connection that sends many requests at once has FRAMES_AT_ONCE of them handled when they arrive, and one in each
+    iteration of the event loop has MORE_FRAMES. The others wait until the connections before it in the queue have had
+    their turn, a few in each iteration. So a crowd of such connections delays other clients no longer than one of them.
 
     A request can complete requests of other connections: a produce request completes the waiting fetches of followers.
     The connection that is read sends its responses first, the others theirs after it, as Kafka completes delayed
     operations after it has sent the response (ReplicaManager.tryCompleteActions).
     """
 
-    __slots__ = ("_behind", "_is_scheduled", "reading", "waiting")
+    __slots__ = ("_behind", "_has_more", "_is_scheduled", "reading", "waiting")
 
     def __init__(self) -> None:
         self._behind: deque[Connection] = deque()
+        self._has_more = True
         self._is_scheduled = False
         self.reading = False
         self.waiting: list[tuple[Connection, Callable[[], None]]] = []
@@ -159,6 +162,17 @@ class ReadTurn:
         """Resume the connection in a later iteration of the event loop."""
         self._behind.append(connection)
         self._schedule()
+
+    def more_frames(self) -> int:
+        """How many more requests of a connection are handled now: none where another one had them in this iteration."""
+        if not self._has_more:
+            return 0
+        self._has_more = False
+        asyncio.get_running_loop().call_soon(self._end_iteration)
+        return MORE_FRAMES
+
+    def _end_iteration(self) -> None:
+        self._has_more = True
 
     def _schedule(self) -> None:
         if not self._is_scheduled:

@@ -263,9 +263,11 @@ class Connection(asyncio.BufferedProtocol):
             turn.end()
 
     def _cut(self, view: memoryview, end: int, left: int) -> None:
-        """Pass the whole frames in view[:end] to the handler, `left` at most, and keep the rest."""
+        """Pass the whole frames in view[:end] to the handler, `left` or a few more at most, and keep the rest."""
         position = 0
         while end - position >= 4 and not self.closed:
+            if not left and not self._paused:
+                left = self._turn.more_frames()
             if self._paused or not left:
                 if not self._paused:  # it continues after the other connections had their turn
                     self._paused = self._waits_for_turn = True

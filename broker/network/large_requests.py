@@ -41,6 +41,8 @@ DECODED_BYTES: Final = 64 * 1024 * 1024
 NUMBERS_AT_ONCE: Final = 16 * 1024
 BUSY_NS: Final = 10_000_000
 """How long the loop handles requests that are not small in one iteration, before it serves other connections."""
+WATCH_NS: Final = 1_000_000
+"""How often the end of an iteration is watched: a callback for each iteration would cost a microsecond a request."""
 
 
 class LargeRequestError(Exception):
@@ -126,7 +128,8 @@ class LargeRequests:
         """`now_ns` is a clock that never runs backwards."""
         self._now_ns = now_ns
         self._turns = Turns(now_ns)
-        self._iteration_ns = 0  # when the loop began with requests that are not small, in this iteration
+        self._begun_ns = 0  # a time in the iteration of the loop whose end is watched
+        self._is_watching = False
         self._busy_ns = busy_clock(now_ns)
         self.sliced = 0
         """Requests that were handled in turns."""
@@ -152,14 +155,17 @@ class LargeRequests:
 
     def _has_to_wait(self, now_ns: int) -> bool:
         """Whether the loop has handled such requests for long enough in this iteration."""
-        if self._iteration_ns:
-            return now_ns - self._iteration_ns > BUSY_NS
-        self._iteration_ns = now_ns
-        asyncio.get_running_loop().call_soon(self._begin_iteration)
+        elapsed_ns = now_ns - self._begun_ns
+        if self._is_watching:
+            return elapsed_ns > BUSY_NS
+        if elapsed_ns > WATCH_NS:
+            self._begun_ns = now_ns
+            self._is_watching = True
+            asyncio.get_running_loop().call_soon(self._end_iteration)
         return False
 
-    def _begin_iteration(self) -> None:
-        self._iteration_ns = 0
+    def _end_iteration(self) -> None:
+        self._is_watching = False
 
     def run_fairly(self, work: Callable[[], None]) -> None:
         """Run work for a request that is not small: now, or in turns; it has to catch its exceptions."""
