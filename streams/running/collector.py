@@ -15,6 +15,7 @@ A record with timestamp 0 is written with timestamp 1: librdkafka takes 0 for "n
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import threading
 import time
@@ -137,7 +138,7 @@ class RecordCollector:
     def sender(self, context: TaskContext) -> Send:
         """What writes the records of one task with the current producer; see `context.Collector`."""
         produce: Callable[..., None] = self._producer.produce
-        transactional, failed = self._transactional, self._failure_of(context.task_id)
+        transactional, failed = self._transactional, functools.partial(self._failed, context.task_id)
         without_source: Origin = MethodType(failed, NO_SOURCE)
         source: SourceMessage | None = None
         origin = without_source
@@ -318,24 +319,15 @@ class RecordCollector:
         message = f"the producer was fenced or lost its producer id {when}: {error.str()}"
         return TaskMigratedError(message) if self._transactional else StreamsError(message)
 
-    def _failure_of(self, task_id: TaskId) -> Callable[[SourceMessage, KafkaError | None, Message], None]:
-        """`_failed` for a task."""
-
-        def failed(source: SourceMessage, error: KafkaError | None, message: Message) -> None:
-            _notice_fatal_error()
-            self._failed(task_id, source, error, message)
-
-        return failed
-
     def _delivered(self, error: KafkaError, message: Message) -> None:
         """The producer's own callback, for a record without an origin."""
-        _notice_fatal_error()
         self._failed(TaskId(-1, -1), NO_SOURCE, error, message)
 
     def _failed(self, task_id: TaskId, source: SourceMessage, error: KafkaError | None, message: Message) -> None:
         """Called within poll and flush, for what failed: the source record, the error, and the record."""
+        _notice_fatal_error()
         if error is not None and error.code() not in _PURGED:  # else it was aborted with its transaction
-            self._judge(_undelivered(message), MethodType(self._failure_of(task_id), source), error)
+            self._judge(_undelivered(message), MethodType(functools.partial(self._failed, task_id), source), error)
 
     def _lost_letter(self, error: KafkaError | None, message: Message) -> None:
         """Called within poll and flush for a dead letter that failed."""
