@@ -91,9 +91,8 @@ async def handler_side() -> AsyncIterator[HandlerSide]:
 @pytest.fixture
 async def session(broker: TokenBroker) -> AsyncIterator[Registry]:
     """A session of Kafka's ZooKeeper."""
-    opened = await zookeeper.connect(
-        broker.kafka.zookeeper_connect, "", session_timeout_ms=10_000, connection_timeout_ms=10_000
-    )
+    hosts, slash, root = broker.kafka.zookeeper_connect.partition("/")
+    opened = await zookeeper.connect(hosts, slash + root, session_timeout_ms=10_000, connection_timeout_ms=10_000)
     yield opened
     await opened.close()
 
