@@ -206,7 +206,7 @@ async def test_other_clients_are_answered_within_100_ms(tmp_path: Path, codec: s
         await client.send(produce([BOMBS[f"batch-{codec}"][0]] * (BATCHES // 4)), 9)
         received = asyncio.ensure_future(client.receive())
         beside_ms = await p99_ms(received.done)
-        assert codes(received.result()) == {"NONE"}
+        assert "NONE" in codes(received.result()) <= {"NONE", "MESSAGE_TOO_LARGE"}  # a request has a limit in all
         assert beside_ms < max(100, 10 * alone_ms)  # the latter where others use the machine
 
 

@@ -103,6 +103,7 @@ class Application:
             "bootstrap.servers": self.broker.bootstrap,
             "state.dir": str(self.folder / self.name),
             "session.timeout.ms": session_ms,
+            "internal.leave.group.on.close": False,
         }
         with KafkaStreams(word_counts(WORDS, self.counts), config) as streams:
             streams.wait_until(State.RUNNING, 30)
