@@ -33,7 +33,8 @@ def sides(tmp_path_factory: pytest.TempPathFactory, kafka: Kafka) -> Iterator[Si
 def fill(side: Side, topic: str, partitions: int, latest_ms: int) -> None:
     """Ten records in each partition, an hour apart."""
     create_topic(side, topic, partitions)
-    producer = Producer({"bootstrap.servers": side.bootstrap})
+    # One batch for each partition: the tools show sizes.
+    producer = Producer({"bootstrap.servers": side.bootstrap, "linger.ms": 1000})
     for partition in range(partitions):
         for number in range(10):
             at_ms = latest_ms - (9 - number) * HOUR_MS
