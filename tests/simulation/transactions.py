@@ -70,6 +70,11 @@ class OverError(Exception):
 class RejectedError(OverError):
     """A leader or the coordinator has rejected a request of the transaction for good."""
 
+    def __init__(self, reason: str, coordinator: str | None = None) -> None:
+        """`coordinator` is the broker that rejected it as the coordinator of the transactional id."""
+        super().__init__(reason)
+        self.coordinator = coordinator
+
 
 @dataclass
 class Instance:
@@ -124,7 +129,7 @@ class TransactionalProducer(Client):
             self._transactions.transactions[transaction.name] = transaction
             crashes = self.random.random() < 0.1
             ends = False
-            begun = asyncio.get_running_loop().time(), history.coordinator_epoch()
+            begun = asyncio.get_running_loop().time(), history.coordinator()
             try:
                 commit = await self._work(instance, transaction, partitions)
                 if not crashes:
@@ -153,16 +158,21 @@ class TransactionalProducer(Client):
                 instance = None
             await asyncio.sleep(self.random.random() * 0.3)
 
-    def _check_own_end(self, transaction: Transaction, begun: tuple[float, int], rejected: RejectedError) -> None:
+    def _check_own_end(
+        self, transaction: Transaction, begun: tuple[float, tuple[int, int]], rejected: RejectedError
+    ) -> None:
         """A request was rejected after others of the transaction had been acknowledged: its end. That is wrong unless
         a newer epoch of this client, or a timeout, has ended it.
 
         A coordinator elected meanwhile has another clock, and may end the transaction before its client expects that.
+        A broker that does not yet have the metadata that another broker is the coordinator now answers from its old
+        state, in Kafka as well: it has not ended the transaction.
         """
-        begun_s, coordinator_epoch = begun
+        begun_s, coordinator = begun
         lasted_ms = (asyncio.get_running_loop().time() - begun_s) * 1000
-        is_same = coordinator_epoch == self._transactions.coordinator_epoch()
-        is_own = is_same and lasted_ms < TIMEOUT_MS and not self._fences_itself
+        is_same = coordinator == self._transactions.coordinator()
+        is_current = rejected.coordinator in (None, f"broker-{coordinator[0]}")
+        is_own = is_same and is_current and lasted_ms < TIMEOUT_MS and not self._fences_itself
         assert not (is_own and transaction.has_begun), (
             f"T1: {transaction.name} was ended, and not by its client: {rejected}"
         )
@@ -407,7 +417,8 @@ class TransactionalProducer(Client):
                 if not any(found):
                     return answer
                 if any(code in OVER for code in found):
-                    raise RejectedError(", ".join(code.name for code in found))
+                    by = address[0] if address is not None and kind == TRANSACTION_KEY else None
+                    raise RejectedError(", ".join(code.name for code in found), by)
                 assert all(code in AGAIN or not code for code in found), f"{type(request).__name__}: {found}"
                 if ErrorCode.CONCURRENT_TRANSACTIONS not in found:
                     self._coordinators.pop(key, None)

@@ -58,8 +58,8 @@ class TransactionHistory:
     deletions: dict[str, list[float]] = field(default_factory=dict)
     """When deletions of a group were answered, infinity where there was no response."""
     zombies: int = 0
-    coordinator_epoch: Callable[[], int] = lambda: -1
-    """Returns the leader epoch of the partition of __transaction_state."""
+    coordinator: Callable[[], tuple[int, int]] = lambda: (-1, -1)
+    """Returns the leader of the partition of __transaction_state, and its leader epoch."""
 
     def judge_group(self, group: str, offset: int) -> None:
         """The offset that a group has when no transaction of it is open. Raises AssertionError."""

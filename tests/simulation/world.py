@@ -102,7 +102,7 @@ class Simulation:
         drawn = self._more.random() < 0.5
         self.transactions = TransactionHistory() if (drawn if transactions is None else transactions) else None
         if self.transactions is not None:
-            self.transactions.coordinator_epoch = self._coordinator_epoch
+            self.transactions.coordinator = self._coordinator
         self.random = random = Random(seed)
         self.result = Result(seed)
         self.loop = SimulatedLoop(  # type: ignore[abstract]
@@ -312,9 +312,9 @@ class Simulation:
             self._spawn(classic.run(self.classics))
         return clients
 
-    def _coordinator_epoch(self) -> int:
+    def _coordinator(self) -> tuple[int, int]:
         state = self.monitor._state((TRANSACTION_STATE, 0))
-        return -1 if state is None else state.epoch
+        return (-1, -1) if state is None else (state.leader, state.epoch)
 
     def _spawn_more(self, work: Any) -> None:
         """For a task that starts another."""
