@@ -113,12 +113,14 @@ class TransactionalWriter(Protocol):
 class LedPartition(Generic[Machine]):
     """A partition that this broker leads."""
 
-    __slots__ = ("epoch", "partition", "shard")
+    __slots__ = ("epoch", "is_led", "partition", "shard")
 
     def __init__(self, partition: int, epoch: int, shard: CoordinatorShard[Machine]) -> None:
         self.partition = partition
         self.epoch = epoch
         self.shard = shard
+        self.is_led = True
+        """False from the first append that the log rejects because another broker leads the partition now."""
 
 
 class _Hosted(Generic[Machine]):
@@ -259,6 +261,9 @@ class CoordinatorEventProcessor(Generic[Machine]):
                 hosted.key,
                 error.name,
             )
+            if error is ErrorCode.NOT_LEADER_OR_FOLLOWER:
+                # Requests that waited for this append must not be answered from a state that may be old.
+                hosted.led.is_led = False
         machine, now = hosted.machine, self.now()
         effects: Effects = []
         if error in COMMITTED or error is ErrorCode.REQUEST_TIMED_OUT:

@@ -12,7 +12,9 @@ processor performs their effects.
 | ACTIVE               | the answer of the key        |
 | FAILED               | COORDINATOR_NOT_AVAILABLE    |
 
-A partition fails when it cannot be read to its end: a part of its state would be missing.
+"Not led" begins when the log rejects an append because another broker leads the partition, or when this broker receives
+the request that makes it a follower. A partition fails when it cannot be read to its end: a part of its state would be
+missing.
 """
 
 from __future__ import annotations
@@ -114,7 +116,9 @@ class CoordinatorRuntime(Generic[Machine, Shard]):
     def load(self, partition: int, epoch: int) -> None:
         """Load a partition that this broker leads in this epoch, and serve its keys."""
         context = self._contexts.get(partition)
-        if context is not None and context.state is not CoordinatorState.FAILED:
+        if context is not None and not context.is_led:
+            self.unload(partition)
+        elif context is not None and context.state is not CoordinatorState.FAILED:
             # A new epoch of the same leader: no other broker has written in between.
             context.epoch = epoch
             return
@@ -141,7 +145,7 @@ class CoordinatorRuntime(Generic[Machine, Shard]):
     def check(self, partition: int) -> ErrorCode:
         """Whether this broker serves a partition; NONE if it does."""
         context = self._contexts.get(partition)
-        return context.state.value if context is not None else ErrorCode.NOT_COORDINATOR
+        return context.state.value if context is not None and context.is_led else ErrorCode.NOT_COORDINATOR
 
     @property
     def is_loading(self) -> bool:
@@ -151,7 +155,7 @@ class CoordinatorRuntime(Generic[Machine, Shard]):
     def shard(self, partition: int) -> Shard | None:
         """The shard of a partition that is loading or active."""
         context = self._contexts.get(partition)
-        if context is None or context.state is CoordinatorState.FAILED:
+        if context is None or not context.is_led or context.state is CoordinatorState.FAILED:
             return None
         shard: Any = context.shard
         return shard  # type: ignore[no-any-return]

@@ -198,6 +198,29 @@ def test_an_append_that_times_out_stays(coordinator: Coordinator) -> None:
     assert (coordinator.counter.value, coordinator.counter.reverts) == (1, [])
 
 
+def test_no_request_is_answered_from_old_state_when_another_broker_leads(coordinator: Coordinator) -> None:
+    former = coordinator.counter
+    coordinator.log.hold = True
+    checks: list[ErrorCode] = []
+    answer = Slot()
+    # The response to the request whose append fails admits those that wait behind it.
+    effects = coordinator.counter.increment(
+        lambda outcome: (answer(outcome), checks.append(coordinator.runtime.check(0)))
+    )
+    coordinator.runtime.perform(coordinator.counter, effects)
+    assert coordinator.runtime.check(0) is NONE
+    coordinator.log.lose()
+    assert answer.answer == (ErrorCode.NOT_LEADER_OR_FOLLOWER, 0)
+    assert checks == [ErrorCode.NOT_COORDINATOR]
+    assert coordinator.runtime.shard(0) is None
+
+    coordinator.log.hold = False
+    coordinator.runtime.load(0, 5)  # it leads again, after another broker that may have written
+    assert coordinator.runtime.check(0) is NONE
+    assert coordinator.counter is not former
+    assert coordinator.increment().answer == (NONE, 1)
+
+
 def test_an_append_behind_a_rejected_one_is_not_written(coordinator: Coordinator) -> None:
     coordinator.log.error = REJECTED
     first, second = Slot(), Slot()

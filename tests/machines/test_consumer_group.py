@@ -444,9 +444,13 @@ def test_an_append_that_the_log_refuses_is_reverted(refused: ErrorCode, received
     before, armed = facts(membership(harness).group_members), membership(harness).armed
     harness.log.error = refused
     assert join(harness, "b", "t").error is received
-    assert facts(membership(harness).group_members) == before == facts(reloaded(harness))
-    assert membership(harness).armed == armed, "b has no session"
     harness.log.error = ErrorCode.NONE
+    assert facts(reloaded(harness)) == before
+    if refused is ErrorCode.NOT_LEADER_OR_FOLLOWER:
+        assert beat(harness, "a", 1).answer.error is ErrorCode.NOT_COORDINATOR, "its state may be old"
+        return
+    assert facts(membership(harness).group_members) == before
+    assert membership(harness).armed == armed, "b has no session"
     assert beat(harness, "a", 1).answer.error is ErrorCode.NONE
     assert join(harness, "b", "t").error is ErrorCode.NONE
     assert list(reloaded(harness).members) == ["a", "b"]

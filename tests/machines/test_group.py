@@ -349,8 +349,11 @@ def test_an_assignment_that_cannot_be_stored_starts_over(log_says: ErrorCode, cl
     member_id = slot.answer.member_id
     harness.log.error = log_says
     assert harness.sync(member_id, 1, {member_id: b"a"}).answer.error is client_hears
-    assert harness.state() == "PreparingRebalance"
     harness.log.error = ErrorCode.NONE
+    if log_says is ErrorCode.NOT_LEADER_OR_FOLLOWER:
+        assert harness.join(member_id).answer.error is ErrorCode.NOT_COORDINATOR, "its state may be old"
+        return
+    assert harness.state() == "PreparingRebalance"
     assert harness.join(member_id).answer.generation == 2
 
 
