@@ -16,6 +16,11 @@ from tests.jvm.cache import FetchError, Say, cache_folder, obtain, run_quietly, 
 PINNED: Final = {"quix": "quixstreams==3.28.1", "faust": "faust-streaming==0.15.3"}
 
 
+def is_fetched(name: str) -> bool:
+    """Whether this library is in the cache, perhaps in another version."""
+    return (cache_folder() / "streams" / name).is_dir()
+
+
 def interpreter(name: str, say: Say = say_to_stderr) -> Path:
     """The Python that has this library. Raises FetchError, with a one-line message, where it cannot be fetched."""
     requirement = PINNED[name]
