@@ -46,6 +46,7 @@ from odradek.streams.errors import (
     log_and_continue,
     log_and_fail,
 )
+from odradek.streams.extras import MissingExtraError
 from odradek.streams.operators.table import ValueTransformer
 from odradek.streams.processor import FixedKeyProcessor, Processor, ProcessorContext, PunctuationType
 from odradek.streams.records import Change, Record, RecordMetadata, TaskId, Window, Windowed
@@ -61,7 +62,11 @@ from odradek.streams.serdes import (
     STRING,
     UUID,
     VOID,
+    SchemaRegistry,
     Serde,
+    json_serde,
+    msgpack_serde,
+    pydantic_serde,
     session_windowed_serde,
     windowed_serde,
 )
@@ -137,6 +142,7 @@ __all__ = [
     "KTable",
     "KafkaStreams",
     "Materialized",
+    "MissingExtraError",
     "MissingSourceTopicError",
     "Printed",
     "ProcessingError",
@@ -148,6 +154,7 @@ __all__ = [
     "RecordMetadata",
     "Repartitioned",
     "Response",
+    "SchemaRegistry",
     "Serde",
     "SessionWindows",
     "SlidingWindows",
@@ -171,11 +178,14 @@ __all__ = [
     "Window",
     "Windowed",
     "fail_on_invalid_timestamp",
+    "json_serde",
     "key_value_store",
     "log_and_continue",
     "log_and_fail",
     "log_and_skip_on_invalid_timestamp",
     "lru_map",
+    "msgpack_serde",
+    "pydantic_serde",
     "session_store",
     "session_windowed_serde",
     "timestamped_key_value_store",

@@ -248,7 +248,12 @@ def test_only_runtime_modules_import_the_clients_and_one_module_rocksdb() -> Non
         if module.startswith("odradek.streams"):
             for _, name in imports(path):
                 users.get(name.split(".")[0], set()).add(module)
-    homes = ("odradek.streams.running.", "odradek.streams.examples.", "odradek.streams.reset")
+    homes = (
+        "odradek.streams.running.",
+        "odradek.streams.examples.",
+        "odradek.streams.reset",
+        "odradek.streams.serdes.schema_registry",
+    )
     assert all(module.startswith(homes) for module in users["confluent_kafka"]), users["confluent_kafka"]
     assert users["rocksdict"] == {"odradek.streams.stores.maps"}
 

@@ -89,6 +89,12 @@ PINNED: dict[str, tuple[Artifact, ...]] = {
     ),
     # Hadoop forks a chmod for each file that it makes; with these classes Java makes files itself.
     "spark-files": (Artifact("com.globalmentor", "hadoop-bare-naked-local-fs", "0.1.0"),),
+    # The Java libraries of the formats of a schema registry; Confluent's serializers are in a repository of their own.
+    "formats": (
+        Artifact("org.apache.avro", "avro", "1.12.1"),
+        Artifact("com.google.protobuf", "protobuf-java", "4.33.5"),
+        _LOGGING,
+    ),
     "jmx-exporter": (Artifact("io.prometheus.jmx", "jmx_prometheus_javaagent", "0.20.0"),),
 }
 # A pinned artifact is taken without its dependencies: those come with PySpark, and Spark's projects name a repository

@@ -38,7 +38,9 @@ class Scenario(NamedTuple):
         """Run it with the broker at `bootstrap`. Returns the names that it has defined; passes on its exceptions."""
         names: dict[str, Any] = {"__name__": "guide"}
         for number, block in enumerate(self.blocks, start=1):
-            code = compile(block.replace(BROKER, bootstrap), f"{PAGE.name}, {self.title}, piece {number}", "exec")
+            place = f"{PAGE.name}, {self.title}, piece {number}"
+            # Annotations in the page are types, though they are texts in this module.
+            code = compile(block.replace(BROKER, bootstrap), place, "exec", dont_inherit=True)
             exec(code, names)
         return names
 

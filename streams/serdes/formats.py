@@ -1,20 +1,4 @@
-"""Serdes: serialize and deserialize keys and values in the formats of Kafka's own serializers (Kafka: Serdes).
-
-A serde is two functions. Neither is called with None: a null key or value stays null. `immutable` means that a cache
-may keep the value as an object; of mutable values, caches keep the bytes, as Java does of all.
-
-    STRING   str     UTF-8                                  (Serdes.String)
-    LONG     int     8 bytes, big-endian, signed            (Serdes.Long)
-    INTEGER  int     4 bytes, big-endian, signed            (Serdes.Integer)
-    SHORT    int     2 bytes, big-endian, signed            (Serdes.Short)
-    DOUBLE   float   8 bytes, big-endian                    (Serdes.Double)
-    FLOAT    float   4 bytes, big-endian                    (Serdes.Float)
-    BOOLEAN  bool    1 byte                                 (Serdes.Boolean)
-    BYTES    bytes   unchanged                              (Serdes.ByteArray)
-    UUID     UUID    its text                               (Serdes.UUID)
-    VOID     None    nothing but null                       (Serdes.Void)
-    JSON     any     compact JSON in UTF-8
-"""
+"""The serde and the formats of Kafka's own serializers, one constant each (Kafka: Serdes, WrappingNullableSerde)."""
 
 from __future__ import annotations
 
@@ -25,7 +9,6 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, Generic, TypeVar
 
 from odradek.streams.errors import SerializationError
-from odradek.streams.records import Window, Windowed
 
 T = TypeVar("T")
 
@@ -129,54 +112,3 @@ BYTES: Final[Serde[bytes]] = Serde(_same, _same, name="bytes", immutable=True)
 UUID: Final[Serde[uuid.UUID]] = Serde(lambda value: str(value).encode(), _from_uuid_text, name="uuid", immutable=True)
 VOID: Final[Serde[None]] = Serde(_nothing, _nothing, name="void", immutable=True)
 JSON: Final[Serde[Any]] = Serde(_to_json, json.loads, name="json")
-
-_START: Final = struct.Struct(">q")
-_END_START: Final = struct.Struct(">qq")
-
-
-class WindowedSerde(Serde[Windowed]):
-    """Windowed keys; `inner` is the serde of the bare key, whose bytes decide the partition."""
-
-    __slots__ = ("inner",)
-
-    def __init__(
-        self, inner: Serde[Any], serialize: Callable[[Windowed], bytes], deserialize: Callable[[bytes], Windowed]
-    ) -> None:
-        super().__init__(serialize, deserialize, name=f"windowed {inner.name}", immutable=inner.immutable)
-        self.inner = inner
-
-
-def windowed_serde(inner: Serde[Any], size_ms: int | None = None) -> WindowedSerde:
-    """Keys in time windows on topics: key, then the start of the window (8 bytes) (TimeWindowedSerializer).
-
-    The bytes do not contain the end: reading needs `size_ms`; without it windows end at the largest timestamp, as in
-    Java.
-    """
-    write, read = inner.serialize, inner.deserialize
-
-    def serialize(windowed: Windowed) -> bytes:
-        return write(windowed.key) + _START.pack(windowed.window.start)
-
-    def deserialize(data: bytes) -> Windowed:
-        (start,) = _START.unpack_from(data, len(data) - 8)
-        end = LATEST if size_ms is None else min(start + size_ms, LATEST)
-        return Windowed(read(data[:-8]), Window(start, end))
-
-    return WindowedSerde(inner, serialize, deserialize)
-
-
-def session_windowed_serde(inner: Serde[Any]) -> WindowedSerde:
-    """Keys in sessions on topics and in stores: key, end (8 bytes), start (8 bytes) (SessionWindowedSerializer)."""
-    write, read = inner.serialize, inner.deserialize
-
-    def serialize(windowed: Windowed) -> bytes:
-        return write(windowed.key) + _END_START.pack(windowed.window.end, windowed.window.start)
-
-    def deserialize(data: bytes) -> Windowed:
-        end, start = _END_START.unpack_from(data, len(data) - 16)
-        return Windowed(read(data[:-16]), Window(start, end))
-
-    return WindowedSerde(inner, serialize, deserialize)
-
-
-LATEST: Final = 2**63 - 1
