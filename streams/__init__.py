@@ -70,6 +70,7 @@ from odradek.streams.serdes import (
     session_windowed_serde,
     windowed_serde,
 )
+from odradek.streams.store_maps import ReadOnlyStoreMap, StoreMap
 from odradek.streams.stores.builders import (
     StoreBuilder,
     key_value_store,
@@ -150,6 +151,7 @@ __all__ = [
     "ProcessorContext",
     "Produced",
     "PunctuationType",
+    "ReadOnlyStoreMap",
     "Record",
     "RecordMetadata",
     "Repartitioned",
@@ -159,6 +161,7 @@ __all__ = [
     "SessionWindows",
     "SlidingWindows",
     "StoreBuilder",
+    "StoreMap",
     "StreamJoined",
     "StreamsBuilder",
     "StreamsError",

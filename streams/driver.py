@@ -319,7 +319,7 @@ class TestOutputTopic(Generic[K, V]):
         """How many records there are to read."""
         return len(self._produced.get(self.topic, ()))
 
-    def read_record(self) -> Record:
+    def read_record(self) -> Record[K | None, V | None]:
         """Take the next record. Raises LookupError where there is none."""
         waiting = self._produced.get(self.topic)
         if not waiting:
@@ -331,15 +331,14 @@ class TestOutputTopic(Generic[K, V]):
 
     def read_value(self) -> V | None:
         """Take the value of the next record. Raises LookupError where there is none."""
-        value: V | None = self.read_record().value
-        return value
+        return self.read_record().value
 
     def read_key_value(self) -> tuple[K | None, V | None]:
         """Take key and value of the next record. Raises LookupError where there is none."""
         record = self.read_record()
         return record.key, record.value
 
-    def read_records_to_list(self) -> list[Record]:
+    def read_records_to_list(self) -> list[Record[K | None, V | None]]:
         """Take all records."""
         return [self.read_record() for _ in range(self.queue_size)]
 

@@ -20,9 +20,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol
 
 from odradek.streams.records import Record, RecordMetadata, TaskId
+from odradek.streams.type_variables import K, KOut, V, VOut
 
 
 class PunctuationType(enum.Enum):
@@ -43,7 +44,7 @@ class Cancellable(Protocol):
         """Never call it again."""
 
 
-class ProcessorContext(Protocol):
+class ProcessorContext(Protocol[KOut, VOut]):
     """The position of a processor in the topology, and its operations on the rest of it."""
 
     @property
@@ -71,7 +72,7 @@ class ProcessorContext(Protocol):
     @property
     def current_system_time_ms(self) -> int: ...
 
-    def forward(self, record: Record, child: str | None = None) -> None:
+    def forward(self, record: Record[KOut, VOut], child: str | None = None) -> None:
         """Send a record to all children, or to one. Raises StreamsError for an unknown child."""
 
     def state_store(self, name: str) -> Any:
@@ -84,27 +85,32 @@ class ProcessorContext(Protocol):
         """Request a commit soon."""
 
 
-class Processor(ABC):
-    """A user-defined node. Override what is needed."""
+class Processor(ABC, Generic[K, V, KOut, VOut]):
+    """A user-defined node: `Processor[str, int, str, float]` by the types of its input and output. Override what is
+    needed.
+    """
 
-    context: ProcessorContext
+    context: ProcessorContext[KOut, VOut]
 
-    def init(self, context: ProcessorContext) -> None:
+    def init(self, context: ProcessorContext[KOut, VOut]) -> None:
         """Called once before the first record."""
         self.context = context
 
     @abstractmethod
-    def process(self, record: Record) -> None:
+    def process(self, record: Record[K, V]) -> None:
         """Called for each record."""
 
-    def close(self) -> None:  # noqa: B027 - few have anything to close
+    def close(self) -> None:
         """Called once when the task closes."""
 
 
-class FixedKeyProcessor(Processor):
-    """A processor that may not change keys: it must forward records with the key that it received (KIP-820)."""
+class FixedKeyProcessor(Processor[K, V, K, VOut]):
+    """A processor that may not change keys: it must forward records with the key that it received (KIP-820).
+
+    `FixedKeyProcessor[str, int, float]`: the types of the key, of values of the input, and of those of the output.
+    """
 
 
-ProcessorSupplier = Callable[[], Processor]
+ProcessorSupplier = Callable[[], Processor[Any, Any, Any, Any]]
 """Makes a processor for each task. An attribute `stores` (a sequence of store builders) is added to the topology and
 connected (KIP-401)."""

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple
+
+from odradek.streams.type_variables import K2, V2, K, V
 
 Headers = list[tuple[str, bytes | None]] | None
 """Headers in their order; None where there are none. A list of headers is never changed, only replaced."""
@@ -21,28 +23,31 @@ Stamped = tuple[Any, int]
 NO_TIMESTAMP = -1
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
-    """One record for a processor. `timestamp` is in ms since the epoch."""
+@dataclass(frozen=True)  # no slots: see dsl/options.py
+class Record(Generic[K, V]):
+    """One record for a processor: `Record[str, int]`, or `Record` of any key and value.
 
-    key: Any
-    value: Any
+    `timestamp` is in ms since the epoch. A null key or value is None.
+    """
+
+    key: K
+    value: V
     timestamp: int
     headers: Headers = None
 
-    def with_key(self, key: Any) -> Record:
+    def with_key(self, key: K2) -> Record[K2, V]:
         """The same with another key."""
         return Record(key, self.value, self.timestamp, self.headers)
 
-    def with_value(self, value: Any) -> Record:
+    def with_value(self, value: V2) -> Record[K, V2]:
         """The same with another value."""
         return Record(self.key, value, self.timestamp, self.headers)
 
-    def with_timestamp(self, timestamp: int) -> Record:
+    def with_timestamp(self, timestamp: int) -> Record[K, V]:
         """The same at another time."""
         return Record(self.key, self.value, timestamp, self.headers)
 
-    def with_headers(self, headers: Headers) -> Record:
+    def with_headers(self, headers: Headers) -> Record[K, V]:
         """The same with other headers."""
         return Record(self.key, self.value, self.timestamp, headers)
 
@@ -76,10 +81,10 @@ class Window(NamedTuple):
     end: int
 
 
-class Windowed(NamedTuple):
+class Windowed(NamedTuple, Generic[K]):
     """A key within a window."""
 
-    key: Any
+    key: K
     window: Window
 
     def __str__(self) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
 
 from odradek.streams.dsl.graph import SOURCE, Graph
 from odradek.streams.dsl.kstream import KStream
@@ -36,9 +36,17 @@ class StreamsBuilder:
     def __init__(self) -> None:
         self.graph = Graph()
 
+    @overload
+    def stream(self, topics: str | Sequence[str] | re.Pattern[str], consumed: None = None) -> KStream[Any, Any]: ...
+
+    @overload
     def stream(
-        self, topics: str | Sequence[str] | re.Pattern[str], consumed: Consumed[K, V] | None = None
-    ) -> KStream[K, V]:
+        self, topics: str | Sequence[str] | re.Pattern[str], consumed: Consumed[K, V] | None
+    ) -> KStream[K, V]: ...
+
+    def stream(
+        self, topics: str | Sequence[str] | re.Pattern[str], consumed: Consumed[Any, Any] | None = None
+    ) -> KStream[Any, Any]:
         """The records of one topic, of several, or of all topics whose name matches a pattern.
 
         The same topics may be read again with the same reset policy. Raises TopologyError otherwise.

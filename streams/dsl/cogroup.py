@@ -99,7 +99,7 @@ class TimeWindowedCogroupedKStream(Generic[K, A]):
         materialized: Materialized[K, A] | str | None = None,
         *,
         name: str | None = None,
-    ) -> KTable[Windowed, A]:
+    ) -> KTable[Windowed[K], A]:
         """One aggregate for each key and window, that all streams add to."""
         windows, store_settings = self._windows, _store_settings(self._groups, materialized)
         store = window_store(store_settings, windows, _ON_UPDATE)
@@ -127,7 +127,7 @@ class SessionWindowedCogroupedKStream(Generic[K, A]):
         materialized: Materialized[K, A] | str | None = None,
         *,
         name: str | None = None,
-    ) -> KTable[Windowed, A]:
+    ) -> KTable[Windowed[K], A]:
         """One aggregate for each key and session; `merger` makes one of two sessions that a record joins."""
         windows, store_settings = self._windows, _store_settings(self._groups, materialized)
         store = session_window_store(store_settings, windows, _ON_UPDATE)

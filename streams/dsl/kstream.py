@@ -9,7 +9,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from odradek.streams.dsl.graph import Graph
 from odradek.streams.dsl.materialization import materialization
@@ -28,10 +28,11 @@ from odradek.streams.functions import OF_RECORD
 from odradek.streams.operators import stateless
 from odradek.streams.operators.repartition import RepartitionNode, WindowedKeyPartitioner, repartition_node
 from odradek.streams.operators.table import TableSource
-from odradek.streams.processor import ProcessorSupplier
+from odradek.streams.processor import Processor, ProcessorSupplier
+from odradek.streams.records import RecordMetadata
 from odradek.streams.serdes import Serde, WindowedSerde
 from odradek.streams.timestamps import fail_on_invalid_timestamp
-from odradek.streams.topology import Operator, TopicChooser, Topology
+from odradek.streams.topology import Operator, Topology
 
 if TYPE_CHECKING:
     from odradek.streams.dsl.grouped import KGroupedStream
@@ -78,42 +79,100 @@ class KStream(Generic[K, V]):
 
     # ---- stateless operators
 
+    @overload
+    def filter(self, predicate: Callable[[V], bool], *, name: str | None = None) -> KStream[K, V]: ...
+
+    @overload
+    def filter(self, predicate: Callable[[K, V], bool], *, name: str | None = None) -> KStream[K, V]: ...
+
     def filter(self, predicate: Callable[..., bool], *, name: str | None = None) -> KStream[K, V]:
         """Keep the records for which `predicate` holds, a function of (value) or of (key, value)."""
         return self._same(self._of_function(name, FILTER, stateless.Filter(predicate), "predicate"))
 
+    @overload
+    def filter_not(self, predicate: Callable[[V], bool], *, name: str | None = None) -> KStream[K, V]: ...
+
+    @overload
+    def filter_not(self, predicate: Callable[[K, V], bool], *, name: str | None = None) -> KStream[K, V]: ...
+
     def filter_not(self, predicate: Callable[..., bool], *, name: str | None = None) -> KStream[K, V]:
         """Drop the records for which `predicate` holds."""
         return self._same(self._of_function(name, FILTER, stateless.Filter(predicate, negate=True), "predicate"))
+
+    @overload
+    def select_key(self, selector: Callable[[V], K2], *, name: str | None = None) -> KStream[K2, V]: ...
+
+    @overload
+    def select_key(self, selector: Callable[[K, V], K2], *, name: str | None = None) -> KStream[K2, V]: ...
 
     def select_key(self, selector: Callable[..., K2], *, name: str | None = None) -> KStream[K2, V]:
         """Set the key of each record to the result of `selector`, of (value) or of (key, value)."""
         node = self._of_function(name, "KSTREAM-KEY-SELECT-", stateless.SelectKey(selector), "selector")
         return KStream(self.graph, node, None, self.value, self.sources, True)
 
+    @overload
+    def map(self, mapper: Callable[[V], tuple[K2, V2]], *, name: str | None = None) -> KStream[K2, V2]: ...
+
+    @overload
+    def map(self, mapper: Callable[[K, V], tuple[K2, V2]], *, name: str | None = None) -> KStream[K2, V2]: ...
+
     def map(self, mapper: Callable[..., tuple[K2, V2]], *, name: str | None = None) -> KStream[K2, V2]:
         """Map each record: `mapper`, of (value) or of (key, value), returns the new key and value."""
         node = self._of_function(name, "KSTREAM-MAP-", stateless.Map(mapper), "mapper")
         return KStream(self.graph, node, None, None, self.sources, True)
+
+    @overload
+    def map_values(self, mapper: Callable[[V], V2], *, name: str | None = None) -> KStream[K, V2]: ...
+
+    @overload
+    def map_values(self, mapper: Callable[[K, V], V2], *, name: str | None = None) -> KStream[K, V2]: ...
 
     def map_values(self, mapper: Callable[..., V2], *, name: str | None = None) -> KStream[K, V2]:
         """Map the value of each record; the key stays. `mapper` is of (value) or of (key, value)."""
         node = self._of_function(name, "KSTREAM-MAPVALUES-", stateless.MapValues(mapper), "mapper")
         return KStream(self.graph, node, self.key, None, self.sources, self.repartition_required)
 
+    @overload
+    def flat_map(
+        self, mapper: Callable[[V], Iterable[tuple[K2, V2]]], *, name: str | None = None
+    ) -> KStream[K2, V2]: ...
+
+    @overload
+    def flat_map(
+        self, mapper: Callable[[K, V], Iterable[tuple[K2, V2]]], *, name: str | None = None
+    ) -> KStream[K2, V2]: ...
+
     def flat_map(self, mapper: Callable[..., Iterable[tuple[K2, V2]]], *, name: str | None = None) -> KStream[K2, V2]:
         """Map each record to any number of records, pairs of key and value."""
         node = self._of_function(name, "KSTREAM-FLATMAP-", stateless.FlatMap(mapper), "mapper")
         return KStream(self.graph, node, None, None, self.sources, True)
+
+    @overload
+    def flat_map_values(self, mapper: Callable[[V], Iterable[V2]], *, name: str | None = None) -> KStream[K, V2]: ...
+
+    @overload
+    def flat_map_values(self, mapper: Callable[[K, V], Iterable[V2]], *, name: str | None = None) -> KStream[K, V2]: ...
 
     def flat_map_values(self, mapper: Callable[..., Iterable[V2]], *, name: str | None = None) -> KStream[K, V2]:
         """Map the value of each record to any number of values; the key stays."""
         node = self._of_function(name, "KSTREAM-FLATMAPVALUES-", stateless.FlatMapValues(mapper), "mapper")
         return KStream(self.graph, node, self.key, None, self.sources, self.repartition_required)
 
+    @overload
+    def peek(self, action: Callable[[V], object], *, name: str | None = None) -> KStream[K, V]: ...
+
+    @overload
+    def peek(self, action: Callable[[K, V], object], *, name: str | None = None) -> KStream[K, V]: ...
+
     def peek(self, action: Callable[..., Any], *, name: str | None = None) -> KStream[K, V]:
         """Call a function with each record and forward it unchanged."""
         return self._same(self._of_function(name, "KSTREAM-PEEK-", stateless.Peek(action), "action"))
+
+    @overload
+    def foreach(self, action: Callable[[V], object], *, name: str | None = None) -> None: ...
+
+    @overload
+    def foreach(self, action: Callable[[K, V], object], *, name: str | None = None) -> None: ...
 
     def foreach(self, action: Callable[..., Any], *, name: str | None = None) -> None:
         """Call a function with each record; the branch ends here."""
@@ -139,7 +198,9 @@ class KStream(Generic[K, V]):
 
     # ---- topics
 
-    def to(self, topic: str | TopicChooser, produced: Produced[K, V] | None = None) -> None:
+    def to(
+        self, topic: str | Callable[[K, V, RecordMetadata | None], str], produced: Produced[K, V] | None = None
+    ) -> None:
         """Write to a topic, or to the topic that `topic`, a function of (key, value, RecordMetadata), returns."""
         store_settings = produced or Produced()
         name = self.graph.name(store_settings.name, SINK)
@@ -211,19 +272,31 @@ class KStream(Generic[K, V]):
 
     # ---- user-defined processors
 
-    def process(self, supplier: ProcessorSupplier, *stores: str, name: str | None = None) -> KStream[Any, Any]:
+    def process(
+        self, supplier: Callable[[], Processor[K, V, K2, V2]], *stores: str, name: str | None = None
+    ) -> KStream[K2, V2]:
         """Process the records with a user's processor, connected to these stores (Processor API, KIP-820)."""
         node = name if name is not None else self.graph.new_name("KSTREAM-PROCESSOR-")
         self._by_hand(node, supplier, stores)
         return KStream(self.graph, node, None, None, self.sources, True)
 
-    def process_values(self, supplier: ProcessorSupplier, *stores: str, name: str | None = None) -> KStream[K, Any]:
+    def process_values(
+        self, supplier: Callable[[], Processor[K, V, K, V2]], *stores: str, name: str | None = None
+    ) -> KStream[K, V2]:
         """The same with a FixedKeyProcessor, which does not change keys."""
         node = name if name is not None else self.graph.new_name("KSTREAM-PROCESSVALUES-")
         self._by_hand(node, supplier, stores)
         return KStream(self.graph, node, self.key, None, self.sources, self.repartition_required)
 
     # ---- groups
+
+    @overload
+    def group_by(self, selector: Callable[[V], K2], grouped: Grouped[K2, V] | None = None) -> KGroupedStream[K2, V]: ...
+
+    @overload
+    def group_by(
+        self, selector: Callable[[K, V], K2], grouped: Grouped[K2, V] | None = None
+    ) -> KGroupedStream[K2, V]: ...
 
     def group_by(self, selector: Callable[..., K2], grouped: Grouped[K2, V] | None = None) -> KGroupedStream[K2, V]:
         """Group by the result of `selector`, of (value) or of (key, value).
@@ -277,6 +350,90 @@ class KStream(Generic[K, V]):
 
     # ---- joins: see joins.py; the joiner is of (left, right) or of (key, left, right)
 
+    @overload
+    def join(
+        self,
+        other: KStream[K, VO],
+        joiner: Callable[[V, VO], V2],
+        windows: JoinWindows,
+        joined: StreamJoinedOptions[K, V, VO] | None = None,
+        *,
+        name: str | None = None,
+    ) -> KStream[K, V2]: ...
+
+    @overload
+    def join(
+        self,
+        other: KStream[K, VO],
+        joiner: Callable[[K, V, VO], V2],
+        windows: JoinWindows,
+        joined: StreamJoinedOptions[K, V, VO] | None = None,
+        *,
+        name: str | None = None,
+    ) -> KStream[K, V2]: ...
+
+    @overload
+    def join(
+        self,
+        other: KTable[K, VO],
+        joiner: Callable[[V, VO], V2],
+        windows: None = None,
+        joined: Joined[K, V, VO] | None = None,
+        *,
+        name: str | None = None,
+    ) -> KStream[K, V2]: ...
+
+    @overload
+    def join(
+        self,
+        other: KTable[K, VO],
+        joiner: Callable[[K, V, VO], V2],
+        windows: None = None,
+        joined: Joined[K, V, VO] | None = None,
+        *,
+        name: str | None = None,
+    ) -> KStream[K, V2]: ...
+
+    @overload
+    def join(
+        self,
+        other: GlobalKTable[GK, VO],
+        joiner: Callable[[V, VO], V2],
+        *,
+        key_selector: Callable[[V], GK],
+        name: str | None = None,
+    ) -> KStream[K, V2]: ...
+
+    @overload
+    def join(
+        self,
+        other: GlobalKTable[GK, VO],
+        joiner: Callable[[V, VO], V2],
+        *,
+        key_selector: Callable[[K, V], GK],
+        name: str | None = None,
+    ) -> KStream[K, V2]: ...
+
+    @overload
+    def join(
+        self,
+        other: GlobalKTable[GK, VO],
+        joiner: Callable[[K, V, VO], V2],
+        *,
+        key_selector: Callable[[V], GK],
+        name: str | None = None,
+    ) -> KStream[K, V2]: ...
+
+    @overload
+    def join(
+        self,
+        other: GlobalKTable[GK, VO],
+        joiner: Callable[[K, V, VO], V2],
+        *,
+        key_selector: Callable[[K, V], GK],
+        name: str | None = None,
+    ) -> KStream[K, V2]: ...
+
     def join(
         self,
         other: KStream[K, VO] | KTable[K, VO] | GlobalKTable[Any, VO],
@@ -295,6 +452,90 @@ class KStream(Generic[K, V]):
 
         return join_stream(self, other, joiner, "inner", windows, joined, key_selector, name)
 
+    @overload
+    def left_join(
+        self,
+        other: KStream[K, VO],
+        joiner: Callable[[V, VO | None], V2],
+        windows: JoinWindows,
+        joined: StreamJoinedOptions[K, V, VO] | None = None,
+        *,
+        name: str | None = None,
+    ) -> KStream[K, V2]: ...
+
+    @overload
+    def left_join(
+        self,
+        other: KStream[K, VO],
+        joiner: Callable[[K, V, VO | None], V2],
+        windows: JoinWindows,
+        joined: StreamJoinedOptions[K, V, VO] | None = None,
+        *,
+        name: str | None = None,
+    ) -> KStream[K, V2]: ...
+
+    @overload
+    def left_join(
+        self,
+        other: KTable[K, VO],
+        joiner: Callable[[V, VO | None], V2],
+        windows: None = None,
+        joined: Joined[K, V, VO] | None = None,
+        *,
+        name: str | None = None,
+    ) -> KStream[K, V2]: ...
+
+    @overload
+    def left_join(
+        self,
+        other: KTable[K, VO],
+        joiner: Callable[[K, V, VO | None], V2],
+        windows: None = None,
+        joined: Joined[K, V, VO] | None = None,
+        *,
+        name: str | None = None,
+    ) -> KStream[K, V2]: ...
+
+    @overload
+    def left_join(
+        self,
+        other: GlobalKTable[GK, VO],
+        joiner: Callable[[V, VO | None], V2],
+        *,
+        key_selector: Callable[[V], GK],
+        name: str | None = None,
+    ) -> KStream[K, V2]: ...
+
+    @overload
+    def left_join(
+        self,
+        other: GlobalKTable[GK, VO],
+        joiner: Callable[[V, VO | None], V2],
+        *,
+        key_selector: Callable[[K, V], GK],
+        name: str | None = None,
+    ) -> KStream[K, V2]: ...
+
+    @overload
+    def left_join(
+        self,
+        other: GlobalKTable[GK, VO],
+        joiner: Callable[[K, V, VO | None], V2],
+        *,
+        key_selector: Callable[[V], GK],
+        name: str | None = None,
+    ) -> KStream[K, V2]: ...
+
+    @overload
+    def left_join(
+        self,
+        other: GlobalKTable[GK, VO],
+        joiner: Callable[[K, V, VO | None], V2],
+        *,
+        key_selector: Callable[[K, V], GK],
+        name: str | None = None,
+    ) -> KStream[K, V2]: ...
+
     def left_join(
         self,
         other: KStream[K, VO] | KTable[K, VO] | GlobalKTable[Any, VO],
@@ -309,6 +550,24 @@ class KStream(Generic[K, V]):
         from odradek.streams.dsl.joins import join_stream
 
         return join_stream(self, other, joiner, "left", windows, joined, key_selector, name)
+
+    @overload
+    def outer_join(
+        self,
+        other: KStream[K, VO],
+        joiner: Callable[[V | None, VO | None], V2],
+        windows: JoinWindows,
+        joined: StreamJoinedOptions[K, V, VO] | None = None,
+    ) -> KStream[K, V2]: ...
+
+    @overload
+    def outer_join(
+        self,
+        other: KStream[K, VO],
+        joiner: Callable[[K, V | None, VO | None], V2],
+        windows: JoinWindows,
+        joined: StreamJoinedOptions[K, V, VO] | None = None,
+    ) -> KStream[K, V2]: ...
 
     def outer_join(
         self,
@@ -334,6 +593,16 @@ class BranchedKStream(Generic[K, V]):
         self._branches: dict[str, KStream[Any, Any]] = {}
         source._write(self._name, stateless.Branch(self._predicates, self._children), source.node)
 
+    @overload
+    def branch(
+        self, predicate: Callable[[V], bool], branched: Branched[K, V] | None = None
+    ) -> BranchedKStream[K, V]: ...
+
+    @overload
+    def branch(
+        self, predicate: Callable[[K, V], bool], branched: Branched[K, V] | None = None
+    ) -> BranchedKStream[K, V]: ...
+
     def branch(self, predicate: Callable[..., bool], branched: Branched[K, V] | None = None) -> BranchedKStream[K, V]:
         """A branch for the records for which `predicate`, of (value) or of (key, value), is the first to hold."""
         self._source.graph.check(self._name, f"predicate {len(self._predicates) + 1}", predicate, OF_RECORD)
@@ -341,14 +610,14 @@ class BranchedKStream(Generic[K, V]):
         self._add(branched or Branched(), len(self._predicates))
         return self
 
-    def default_branch(self, branched: Branched[K, V] | None = None) -> Mapping[str, KStream[Any, Any]]:
+    def default_branch(self, branched: Branched[K, V] | None = None) -> Mapping[str, KStream[K, V]]:
         """A branch for records that match no predicate. Returns the branches by name: the split's, then theirs or a
         number.
         """
         self._add(branched or Branched(), 0)
         return self._branches
 
-    def no_default_branch(self) -> Mapping[str, KStream[Any, Any]]:
+    def no_default_branch(self) -> Mapping[str, KStream[K, V]]:
         """Drop records that match no predicate. Returns the branches by name."""
         return self._branches
 

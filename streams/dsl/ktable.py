@@ -8,7 +8,7 @@ requires them. A table has a store only if the user named it, or if a node downs
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from odradek.streams.dsl.graph import Graph
 from odradek.streams.dsl.kstream import KStream
@@ -87,6 +87,24 @@ class KTable(Generic[K, V]):
 
     # ---- operators
 
+    @overload
+    def filter(
+        self,
+        predicate: Callable[[V], bool],
+        materialized: Materialized[K, V] | str | None = None,
+        *,
+        name: str | None = None,
+    ) -> KTable[K, V]: ...
+
+    @overload
+    def filter(
+        self,
+        predicate: Callable[[K, V], bool],
+        materialized: Materialized[K, V] | str | None = None,
+        *,
+        name: str | None = None,
+    ) -> KTable[K, V]: ...
+
     def filter(
         self,
         predicate: Callable[..., bool],
@@ -99,6 +117,24 @@ class KTable(Generic[K, V]):
         """
         return self._filter(predicate, False, materialized, name)
 
+    @overload
+    def filter_not(
+        self,
+        predicate: Callable[[V], bool],
+        materialized: Materialized[K, V] | str | None = None,
+        *,
+        name: str | None = None,
+    ) -> KTable[K, V]: ...
+
+    @overload
+    def filter_not(
+        self,
+        predicate: Callable[[K, V], bool],
+        materialized: Materialized[K, V] | str | None = None,
+        *,
+        name: str | None = None,
+    ) -> KTable[K, V]: ...
+
     def filter_not(
         self,
         predicate: Callable[..., bool],
@@ -108,6 +144,24 @@ class KTable(Generic[K, V]):
     ) -> KTable[K, V]:
         """The rows for which `predicate` does not hold."""
         return self._filter(predicate, True, materialized, name)
+
+    @overload
+    def map_values(
+        self,
+        mapper: Callable[[V], V2],
+        materialized: Materialized[K, V2] | str | None = None,
+        *,
+        name: str | None = None,
+    ) -> KTable[K, V2]: ...
+
+    @overload
+    def map_values(
+        self,
+        mapper: Callable[[K, V], V2],
+        materialized: Materialized[K, V2] | str | None = None,
+        *,
+        name: str | None = None,
+    ) -> KTable[K, V2]: ...
 
     def map_values(
         self,
@@ -137,6 +191,15 @@ class KTable(Generic[K, V]):
         supplier = operators.KTableTransformValues(self, transformer, _queryable(store_settings))
         return self._derived(node, supplier, store_settings, _value(store_settings), stores)
 
+    @overload
+    def to_stream(self, mapper: None = None, *, name: str | None = None) -> KStream[K, V]: ...
+
+    @overload
+    def to_stream(self, mapper: Callable[[V], K2], *, name: str | None = None) -> KStream[K2, V]: ...
+
+    @overload
+    def to_stream(self, mapper: Callable[[K, V], K2], *, name: str | None = None) -> KStream[K2, V]: ...
+
     def to_stream(self, mapper: Callable[..., Any] | None = None, *, name: str | None = None) -> KStream[Any, V]:
         """The changes of this table as records of a stream; deletions are null values.
 
@@ -151,6 +214,16 @@ class KTable(Generic[K, V]):
         self.graph.add(write, parents=(parent,), provides=node)
         stream: KStream[Any, V] = KStream(self.graph, node, self.key, self.value, self.sources)
         return stream if mapper is None else stream.select_key(mapper)
+
+    @overload
+    def group_by(
+        self, selector: Callable[[V], tuple[K2, V2]], grouped: Grouped[K2, V2] | None = None
+    ) -> KGroupedTable[K2, V2]: ...
+
+    @overload
+    def group_by(
+        self, selector: Callable[[K, V], tuple[K2, V2]], grouped: Grouped[K2, V2] | None = None
+    ) -> KGroupedTable[K2, V2]: ...
 
     def group_by(
         self, selector: Callable[..., tuple[K2, V2]], grouped: Grouped[K2, V2] | None = None
@@ -223,6 +296,64 @@ class KTable(Generic[K, V]):
 
     # ---- joins: see joins.py; suppression: see suppress.py
 
+    @overload
+    def join(
+        self,
+        other: KTable[K, VO],
+        joiner: Callable[[V, VO], V2],
+        materialized: Materialized[K, V2] | str | None = None,
+        *,
+        name: str | None = None,
+    ) -> KTable[K, V2]: ...
+
+    @overload
+    def join(
+        self,
+        other: KTable[K2, VO],
+        joiner: Callable[[V, VO], V2],
+        materialized: Materialized[K, V2] | str | None = None,
+        *,
+        foreign_key: Callable[[V], K2 | None],
+        table_joined: TableJoined | None = None,
+        name: str | None = None,
+    ) -> KTable[K, V2]: ...
+
+    @overload
+    def join(
+        self,
+        other: KTable[K2, VO],
+        joiner: Callable[[V, VO], V2],
+        materialized: Materialized[K, V2] | str | None = None,
+        *,
+        foreign_key: Callable[[K, V], K2 | None],
+        table_joined: TableJoined | None = None,
+        name: str | None = None,
+    ) -> KTable[K, V2]: ...
+
+    @overload
+    def join(
+        self,
+        other: KTable[K2, VO],
+        joiner: Callable[[K, V, VO], V2],
+        materialized: Materialized[K, V2] | str | None = None,
+        *,
+        foreign_key: Callable[[V], K2 | None],
+        table_joined: TableJoined | None = None,
+        name: str | None = None,
+    ) -> KTable[K, V2]: ...
+
+    @overload
+    def join(
+        self,
+        other: KTable[K2, VO],
+        joiner: Callable[[K, V, VO], V2],
+        materialized: Materialized[K, V2] | str | None = None,
+        *,
+        foreign_key: Callable[[K, V], K2 | None],
+        table_joined: TableJoined | None = None,
+        name: str | None = None,
+    ) -> KTable[K, V2]: ...
+
     def join(
         self,
         other: KTable[Any, VO],
@@ -240,6 +371,64 @@ class KTable(Generic[K, V]):
         from odradek.streams.dsl.joins import join_table
 
         return join_table(self, other, joiner, "inner", materialized, foreign_key, table_joined, name)
+
+    @overload
+    def left_join(
+        self,
+        other: KTable[K, VO],
+        joiner: Callable[[V, VO | None], V2],
+        materialized: Materialized[K, V2] | str | None = None,
+        *,
+        name: str | None = None,
+    ) -> KTable[K, V2]: ...
+
+    @overload
+    def left_join(
+        self,
+        other: KTable[K2, VO],
+        joiner: Callable[[V, VO | None], V2],
+        materialized: Materialized[K, V2] | str | None = None,
+        *,
+        foreign_key: Callable[[V], K2 | None],
+        table_joined: TableJoined | None = None,
+        name: str | None = None,
+    ) -> KTable[K, V2]: ...
+
+    @overload
+    def left_join(
+        self,
+        other: KTable[K2, VO],
+        joiner: Callable[[V, VO | None], V2],
+        materialized: Materialized[K, V2] | str | None = None,
+        *,
+        foreign_key: Callable[[K, V], K2 | None],
+        table_joined: TableJoined | None = None,
+        name: str | None = None,
+    ) -> KTable[K, V2]: ...
+
+    @overload
+    def left_join(
+        self,
+        other: KTable[K2, VO],
+        joiner: Callable[[K, V, VO | None], V2],
+        materialized: Materialized[K, V2] | str | None = None,
+        *,
+        foreign_key: Callable[[V], K2 | None],
+        table_joined: TableJoined | None = None,
+        name: str | None = None,
+    ) -> KTable[K, V2]: ...
+
+    @overload
+    def left_join(
+        self,
+        other: KTable[K2, VO],
+        joiner: Callable[[K, V, VO | None], V2],
+        materialized: Materialized[K, V2] | str | None = None,
+        *,
+        foreign_key: Callable[[K, V], K2 | None],
+        table_joined: TableJoined | None = None,
+        name: str | None = None,
+    ) -> KTable[K, V2]: ...
 
     def left_join(
         self,
@@ -259,7 +448,7 @@ class KTable(Generic[K, V]):
     def outer_join(
         self,
         other: KTable[K, VO],
-        joiner: Callable[..., V2],
+        joiner: Callable[[V | None, VO | None], V2],
         materialized: Materialized[K, V2] | str | None = None,
         *,
         name: str | None = None,

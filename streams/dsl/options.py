@@ -14,20 +14,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal
 
 from odradek.streams.errors import ArgumentError
 from odradek.streams.functions import place_of_call
 from odradek.streams.serdes import Serde
 from odradek.streams.stores.builders import StoreBuilder
 from odradek.streams.topology import OffsetReset, Partitioner, TimestampExtractor
+from odradek.streams.type_variables import VO, K, V
 
 if TYPE_CHECKING:
     from odradek.streams.dsl.kstream import KStream
-
-K = TypeVar("K")
-V = TypeVar("V")
-VO = TypeVar("VO")
 
 
 def _check(options: Any, *serdes: str) -> None:

@@ -78,7 +78,7 @@ class TimeWindowedKStream(Generic[K, V]):
 
     def count(
         self, materialized: Materialized[K, int] | str | None = None, *, name: str | None = None
-    ) -> KTable[Windowed, int]:
+    ) -> KTable[Windowed[K], int]:
         """How many records each key has in each window."""
         store_settings = self._store_settings(materialized, AGGREGATE).with_default_serdes(self._grouped.key, LONG)
         return self._table(store_settings, name, AGGREGATE, plain.zero, plain.count)
@@ -89,7 +89,7 @@ class TimeWindowedKStream(Generic[K, V]):
         materialized: Materialized[K, V] | str | None = None,
         *,
         name: str | None = None,
-    ) -> KTable[Windowed, V]:
+    ) -> KTable[Windowed[K], V]:
         """Combine the values of each key in each window by `reducer`, of (current value, new value)."""
         store_settings = self._store_settings(materialized, REDUCE).with_default_serdes(
             self._grouped.key, self._grouped.value
@@ -105,7 +105,7 @@ class TimeWindowedKStream(Generic[K, V]):
         materialized: Materialized[K, A] | str | None = None,
         *,
         name: str | None = None,
-    ) -> KTable[Windowed, A]:
+    ) -> KTable[Windowed[K], A]:
         """Add values to the result of `initializer` for each window, by `aggregator` of (key, value, aggregate)."""
         store_settings = self._store_settings(materialized, AGGREGATE).with_default_serdes(self._grouped.key, None)
         table = self._table(store_settings, name, AGGREGATE, initializer, aggregator)
@@ -123,7 +123,7 @@ class TimeWindowedKStream(Generic[K, V]):
         prefix: str,
         initializer: Callable[[], Any],
         aggregator: Callable[[Any, Any, Any], Any],
-    ) -> KTable[Windowed, Any]:
+    ) -> KTable[Windowed[K], Any]:
         graph = self._grouped.graph
         node = graph.name(name, prefix)
         store = window_store(store_settings, self._windows, self._emit)
@@ -152,7 +152,7 @@ class SessionWindowedKStream(Generic[K, V]):
 
     def count(
         self, materialized: Materialized[K, int] | str | None = None, *, name: str | None = None
-    ) -> KTable[Windowed, int]:
+    ) -> KTable[Windowed[K], int]:
         """How many records each session has."""
         store_settings = self._store_settings(materialized, AGGREGATE).with_default_serdes(self._grouped.key, LONG)
         return self._table(
@@ -165,7 +165,7 @@ class SessionWindowedKStream(Generic[K, V]):
         materialized: Materialized[K, V] | str | None = None,
         *,
         name: str | None = None,
-    ) -> KTable[Windowed, V]:
+    ) -> KTable[Windowed[K], V]:
         """Combine the values of each session by `reducer`, of (current value, new value)."""
         store_settings = self._store_settings(materialized, REDUCE).with_default_serdes(
             self._grouped.key, self._grouped.value
@@ -183,7 +183,7 @@ class SessionWindowedKStream(Generic[K, V]):
         materialized: Materialized[K, A] | str | None = None,
         *,
         name: str | None = None,
-    ) -> KTable[Windowed, A]:
+    ) -> KTable[Windowed[K], A]:
         """Add values to the result of `initializer` for each session.
 
         `merger`, of (key, aggregate, aggregate), merges two sessions that a record connects.
@@ -206,7 +206,7 @@ class SessionWindowedKStream(Generic[K, V]):
         initializer: Callable[[], Any],
         aggregator: Callable[[Any, Any, Any], Any],
         merger: Callable[[Any, Any, Any], Any],
-    ) -> KTable[Windowed, Any]:
+    ) -> KTable[Windowed[K], Any]:
         graph, windows = self._grouped.graph, self._windows
         node = graph.name(name, prefix)
         store = session_window_store(store_settings, windows, self._emit)

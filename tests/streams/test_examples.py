@@ -102,7 +102,8 @@ def test_stocks_emits_each_window_once() -> None:
         notified = driver.create_output_topic(stocks.STATISTICS, stocks.WINDOW_KEYS, JSON)
         for at, price in [(10_000, 4.0), (10_500, 1.0), (14_000, 7.0)]:
             trades.pipe_input("KAFK", {"price": price, "size": 1}, timestamp=at)
-        assert notified.is_empty or all(record.key.window.end <= 13_000 for record in notified.read_records_to_list())
+        emitted = [record.key.window for record in notified.read_records_to_list() if record.key is not None]
+        assert all(window.end <= 13_000 for window in emitted)
         trades.pipe_input("ODRA", {"price": 1.0, "size": 1}, timestamp=16_000)
         last = notified.read_records_to_list()[-1]
         assert last.key == Windowed("KAFK", Window(10_000, 15_000))

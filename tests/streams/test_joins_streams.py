@@ -181,7 +181,7 @@ def test_waiting_rows_are_checked_once_a_second() -> None:
 
 
 def test_options_of_other_joins_are_rejected() -> None:
-    builder = StreamsBuilder()
+    builder: Any = StreamsBuilder()
     stream, table = builder.stream("s"), builder.table("t")
     with pytest.raises(TypeError, match="JoinWindows"):
         stream.join(stream, text)

@@ -1,0 +1,110 @@
+"""A program in which type checkers must find nothing, and in which they know the type of each stream."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import assert_type
+
+from odradek.streams import (
+    LONG,
+    STRING,
+    Consumed,
+    FixedKeyProcessor,
+    Grouped,
+    JoinWindows,
+    KafkaStreams,
+    KStream,
+    KTable,
+    Materialized,
+    Processor,
+    ProcessorContext,
+    Produced,
+    ReadOnlyStoreMap,
+    Record,
+    StoreMap,
+    StreamJoined,
+    StreamsBuilder,
+    TimeWindows,
+    TopologyTestDriver,
+    Windowed,
+    json_serde,
+    windowed_serde,
+)
+
+
+@dataclass
+class Order:
+    customer: str
+    pieces: int
+
+
+class Totals(Processor[str, Order, str, float]):
+    """A processor with types of its input and output, and a store as a mapping."""
+
+    def init(self, context: ProcessorContext[str, float]) -> None:
+        self.context = context
+        self.totals = StoreMap[str, int](context.state_store("totals"))
+
+    def process(self, record: Record[str, Order]) -> None:
+        self.totals[record.key] = self.totals.get(record.key, 0) + record.value.pieces
+        self.context.forward(record.with_value(float(self.totals[record.key])))
+
+
+class Halves(FixedKeyProcessor[str, float, float]):
+    """A processor of values."""
+
+    def process(self, record: Record[str, float]) -> None:
+        self.context.forward(record.with_value(record.value / 2))
+
+
+ORDER = json_serde(Order)
+builder = StreamsBuilder()
+orders = builder.stream("orders", Consumed(STRING, ORDER))
+assert_type(orders, KStream[str, Order])
+assert_type(orders.filter(lambda order: order.pieces > 1).filter_not(lambda key, order: key == ""), KStream[str, Order])
+assert_type(orders.map_values(lambda order: order.pieces), KStream[str, int])
+assert_type(orders.map_values(lambda key, order: f"{key} {order.pieces}").map_values(str.upper), KStream[str, str])
+assert_type(orders.map(lambda key, order: (order.pieces, key)), KStream[int, str])
+assert_type(orders.flat_map_values(lambda order: range(order.pieces)), KStream[str, int])
+assert_type(orders.select_key(lambda order: order.customer), KStream[str, Order])
+assert_type(orders.process(Totals, "totals"), KStream[str, float])
+assert_type(orders.process(Totals, "totals").process_values(Halves), KStream[str, float])
+orders.peek(lambda order: order.pieces).foreach(print)
+orders.to(lambda key, order, source: f"orders-{order.customer}", Produced(STRING, ORDER))
+branches = orders.split().branch(lambda order: order.pieces > 10).default_branch()
+assert_type(branches["x"], KStream[str, Order])
+
+by_customer = orders.group_by(lambda order: order.customer, Grouped(STRING, ORDER))
+counts = by_customer.count(Materialized("counts", STRING, LONG))
+assert_type(counts, KTable[str, int])
+assert_type(by_customer.aggregate(lambda: 0, lambda key, order, total: total + order.pieces), KTable[str, int])
+windows = TimeWindows.of_size_with_no_grace(timedelta(minutes=1))
+windowed = by_customer.windowed_by(windows).count()
+assert_type(windowed, KTable[Windowed[str], int])
+windowed.to_stream().to("counts", Produced(windowed_serde(STRING, 60_000), LONG))
+assert_type(windowed.to_stream(lambda window, count: window.key), KStream[str, int])
+
+names = builder.table("names", Consumed(STRING, STRING))
+assert_type(orders.join(names, lambda order, name: (name, order.pieces)), KStream[str, tuple[str, int]])
+assert_type(orders.left_join(names, lambda order, name: name or order.customer), KStream[str, str])
+near = JoinWindows.of_time_difference_with_no_grace(1000)
+paired = orders.join(orders, lambda left, right: left.pieces + right.pieces, near, StreamJoined(STRING, ORDER, ORDER))
+assert_type(paired, KStream[str, int])
+assert_type(counts.join(names, lambda count, name: name * count), KTable[str, str])
+assert_type(counts.map_values(float).filter(lambda key, value: value > 1.0), KTable[str, float])
+assert_type(names.join(counts, lambda name, count: count, foreign_key=lambda name: name.upper()), KTable[str, int])
+
+untyped = builder.stream("anything")
+untyped.map_values(lambda value: value["field"].anything).to("elsewhere")
+
+streams = KafkaStreams(builder.build(), {})
+view = ReadOnlyStoreMap[str, int](streams.store("counts"))
+assert_type(view["anna"], int)
+assert_type(view.get("anna"), int | None)
+assert_type(dict(view), dict[str, int])
+with TopologyTestDriver(builder.build()) as driver:
+    topic = driver.create_input_topic("orders", STRING, ORDER)
+    topic.pipe_key_value_list([("a", Order("anna", 1))])
+    assert_type(driver.create_output_topic("counts", STRING, LONG).read_key_values_to_map(), dict[str, int | None])
+    assert_type(driver.create_output_topic("counts", STRING, LONG).read_record(), Record[str | None, int | None])
