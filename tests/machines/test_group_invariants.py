@@ -12,10 +12,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from odradek.broker.group.state import classic_rebalance
 from odradek.broker.group.state.classic_requests import ClassicGroupState, JoinResult, SyncResult
 from odradek.protocol.errors import ErrorCode
 from tests.machines.group_harness import GROUP, Harness, Slot
@@ -296,5 +298,26 @@ class Groups(RuleBasedStateMachine):
         self.harness.coordinator.close()
 
 
+class GroupsInParts(Groups):
+    """The same, and members are answered and removed one by one, with requests in between."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.undo = pytest.MonkeyPatch()
+        self.undo.setattr(classic_rebalance, "AT_ONCE", 1)
+
+    @rule()
+    def continue_once(self) -> None:
+        self.harness.time.advance(0)
+
+    def teardown(self) -> None:
+        try:
+            super().teardown()
+        finally:
+            self.undo.undo()
+
+
 TestGroups = Groups.TestCase
 TestGroups.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)
+TestGroupsInParts = GroupsInParts.TestCase
+TestGroupsInParts.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)

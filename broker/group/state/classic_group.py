@@ -138,14 +138,18 @@ class ClassicGroup:
         self.state_since_ms = now.wall_ms
 
     def replay(self, value: m.GroupMetadataValue) -> None:
-        """Apply a generation that is in the log: during a load, and when an assignment has become durable."""
+        """Apply a generation that is in the log during a load."""
+        self.apply(value)
+        self.note_subscriptions()
+
+    def apply(self, value: m.GroupMetadataValue) -> None:
+        """Apply a generation that is in the log, and whose subscriptions are noted if it has members."""
         self.generation = value.generation
         self.protocol_type = value.protocol_type or None
         self.protocol_name = value.protocol
         restore_members(self.group_members, value)
         self.state = ClassicGroupState.STABLE if value.members else ClassicGroupState.EMPTY
         self.state_since_ms = value.current_state_timestamp if value.current_state_timestamp >= 0 else None
-        self.note_subscriptions()
         self.in_log = value
 
     def note_subscriptions(self) -> None:

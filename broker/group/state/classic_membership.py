@@ -24,8 +24,9 @@ membership (KIP-345), member ids given before joining (KIP-394), a bounded initi
 | any                 | this broker no longer coordinates the group                   | Dead                |
 
 Timers, by name: ("join",) ends PreparingRebalance, ("sync",) removes members that did not sync, ("member", id) ends a
-session, ("pending", id) removes a member id that the coordinator gave and no member used. A heartbeat does not set a
-timer: it moves the member's deadline, and a timer that fires early is set again for the remaining time.
+session, ("answer",) continues the answers of a rebalance, ("pending", id) removes a member id that the coordinator gave
+and no member used. A heartbeat does not set a timer: it moves the member's deadline, and a timer that fires early is
+set again for the remaining time.
 
 Kafka drops some waiting requests (a second sync of one member, the sync of a member that leaves). This module answers
 them: responses leave a connection in order, and a missing one would block all later ones.
@@ -326,6 +327,9 @@ class Membership:
                 self._rebalance.join_deadline(now)
             case ("sync",):
                 self._rebalance.sync_deadline(now)
+            case ("answer",):
+                self._rebalance.answer_more(now)
+                self._rebalance.try_complete_join(now)
             case ("member", member_id):
                 self._session_deadline(member_id, now)
             case ("pending", member_id):

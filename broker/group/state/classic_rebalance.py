@@ -2,11 +2,17 @@
 
 `classic_membership` has the table of the states. A rebalance gathers the joins of all members (`JOIN` ends that), then
 the leader's assignment (`SYNC` removes members that did not send their sync), and appends the generation.
+
+Answers to, and removals of, more than AT_ONCE members are divided into parts (`ANSWER`, and `JOIN` or `SYNC` again), so
+that a broker serves other clients in between. The group has its new state before the first part, and a request of the
+group between two parts is handled in that state. If it begins a rebalance, joins without an answer wait for the next
+generation, and syncs are answered as if it had come later: the rebalance does not end before that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, Final
 
@@ -31,6 +37,9 @@ from odradek.protocol.errors import ErrorCode
 
 JOIN: Final[TimerName] = ("join",)
 SYNC: Final[TimerName] = ("sync",)
+ANSWER: Final[TimerName] = ("answer",)
+AT_ONCE: Final = 250
+"""Members that are answered or removed in one event: about two milliseconds."""
 
 
 class ClassicRebalance:
@@ -41,6 +50,9 @@ class ClassicRebalance:
         self._sessions = sessions
         self._settings = settings
         self._unsynced: dict[str, None] = {}
+        self._overdue: deque[Member] = deque()  # did not sync, and are to be removed
+        # Joins and syncs whose outcome is decided, by their tokens, and the errors of syncs.
+        self._unanswered: deque[tuple[Member, Any, ErrorCode]] = deque()
         # While the first generation gathers: (the present delay, by how much it may still be prolonged).
         self._initial_delay: tuple[int, int] | None = None
         self._new_member_during_delay = False
@@ -66,6 +78,7 @@ class ClassicRebalance:
 
     def prepare(self, now: Now) -> None:
         """Begin a rebalance: wait until all members have joined."""
+        self._unanswered = deque(each for each in self._unanswered if each[1] is each[0].sync_token is not None)
         if self._group.state is ClassicGroupState.COMPLETING:
             self._refuse_assignment(ErrorCode.REBALANCE_IN_PROGRESS, now)
         self._unsynced.clear()
@@ -87,6 +100,7 @@ class ClassicRebalance:
             self._group.state is ClassicGroupState.PREPARING
             and self._initial_delay is None
             and not self._sessions.pending
+            and not self._unanswered
             and self._group.group_members.all_joined
         ):
             self._complete_join(now)
@@ -108,8 +122,14 @@ class ClassicRebalance:
     def _complete_join(self, now: Now) -> None:
         self._initial_delay = None
         self._sessions.effects.disarm(JOIN)
-        for member in [each for each in self._group.group_members if each.join_token is None and not each.is_static]:
+        while self._overdue:
+            self._drop_overdue()
+        absent = [each for each in self._group.group_members if each.join_token is None and not each.is_static]
+        for member in absent[:AT_ONCE]:
             self.drop(member.member_id)
+        if len(absent) > AT_ONCE or self._unanswered:
+            self._sessions.effects.arm(JOIN, now.monotonic_ms)
+            return
         if self._group.group_members and not self._group.group_members.elect():
             # Only static members are left and none has rejoined: wait until one does, or until their sessions end.
             self._sessions.effects.arm(JOIN, now.monotonic_ms + self._group.group_members.rebalance_timeout_ms)
@@ -126,12 +146,34 @@ class ClassicRebalance:
         self._group.protocol_name = self._group.group_members.select_protocol()
         self._group.become(ClassicGroupState.COMPLETING, now)
         self._group.note_subscriptions()
-        for member in self._group.group_members:
-            self._sessions.answer_join(member, self._group.join_result(member))
-            self._sessions.renew(member, now)
-            member.is_new = False
-            self._unsynced[member.member_id] = None
+        self._unsynced = {each.member_id: None for each in self._group.group_members}
         self._sessions.effects.arm(SYNC, now.monotonic_ms + self._group.group_members.rebalance_timeout_ms)
+        self._answer((each, each.join_token, ErrorCode.NONE) for each in self._group.group_members)
+        self.answer_more(now)
+
+    # --- answers ---
+
+    def _answer(self, requests: Iterable[tuple[Member, Any, ErrorCode]]) -> None:
+        """Answer these requests behind those that wait, with the next call of `answer_more`."""
+        self._unanswered.extend(requests)
+
+    def answer_more(self, now: Now) -> None:
+        """Answer a part of the joins and syncs whose outcome is decided."""
+        for _ in range(min(len(self._unanswered), AT_ONCE)):
+            member, token, error = self._unanswered.popleft()
+            if token is not None and token is member.sync_token:
+                result = SyncResult(error) if error else self._group.sync_result(member)
+                self._sessions.answer_sync(member, result)
+            elif token is member.join_token:
+                self._sessions.answer_join(member, self._group.join_result(member))
+                member.is_new = False
+            else:
+                continue  # the member has left, or has sent another request
+            self._sessions.renew(member, now)
+        if self._unanswered:
+            self._sessions.effects.arm(ANSWER, now.monotonic_ms)
+        else:
+            self._sessions.effects.disarm(ANSWER)
 
     # --- the assignment ---
 
@@ -151,11 +193,23 @@ class ClassicRebalance:
             self._sessions.effects.disarm(SYNC)
 
     def sync_deadline(self, now: Now) -> None:
-        """Remove the members that did not sync, and begin a rebalance."""
+        """Begin a rebalance, and remove the members that did not sync."""
         if self._group.state in (ClassicGroupState.COMPLETING, ClassicGroupState.STABLE) and self._unsynced:
-            for member_id in list(self._unsynced):
-                self.drop(member_id)
+            members = map(self._group.group_members.get, self._unsynced)
+            self._overdue = deque(each for each in members if each is not None)
+            self._drop_overdue()
             self.prepare(now)
+        elif self._group.state is ClassicGroupState.PREPARING:
+            self._drop_overdue()
+            self.try_complete_join(now)
+        if self._overdue:
+            self._sessions.effects.arm(SYNC, now.monotonic_ms)
+
+    def _drop_overdue(self) -> None:
+        for _ in range(min(len(self._overdue), AT_ONCE)):
+            member = self._overdue.popleft()
+            if member.join_token is None and self._group.group_members.get(member.member_id) is member:
+                self.drop(member.member_id)
 
     def finish_generation(self, value: m.GroupMetadataValue, error: ErrorCode, now: Now) -> None:
         """Send the assignments, which are durable, or begin a rebalance if the log has refused them."""
@@ -166,11 +220,8 @@ class ClassicRebalance:
             self._refuse_assignment(error, now)
             self.prepare(now)
             return
-        self._group.replay(value)
-        for member in self._group.group_members:
-            if member.sync_token is not None:
-                self._sessions.answer_sync(member, self._group.sync_result(member))
-                self._sessions.renew(member, now)
+        self._group.apply(value)
+        self._answer_syncs(ErrorCode.NONE, now)
 
     def _restore_preparing(self, generation: int, since_ms: int | None) -> None:
         """Undo the generation without members, unless a later one has begun."""
@@ -186,10 +237,13 @@ class ClassicRebalance:
     def _refuse_assignment(self, error: ErrorCode, now: Now) -> None:
         for member in self._group.group_members:
             member.assignment = b""
-            if member.sync_token is not None:
-                self._sessions.answer_sync(member, SyncResult(error))
-                # Its session was suspended while its sync waited.
-                self._sessions.renew(member, now)
+        self._answer_syncs(error, now)
+
+    def _answer_syncs(self, error: ErrorCode, now: Now) -> None:
+        # Their sessions are suspended while their syncs wait.
+        waiting = ((each, each.sync_token, error) for each in self._group.group_members)
+        self._answer(each for each in waiting if each[1] is not None)
+        self.answer_more(now)
 
     # --- members that leave ---
 
@@ -240,3 +294,5 @@ class ClassicRebalance:
     def cancel(self) -> None:
         """End the rebalance without a result, because the group ends."""
         self._initial_delay = None
+        self._overdue.clear()
+        self._unanswered.clear()

@@ -25,6 +25,9 @@ from odradek.protocol.errors import ProtocolError
 from odradek.protocol.topic_partition import TopicPartition
 
 VERSION: Final = struct.Struct(">h")
+COUNT: Final = struct.Struct(">i")
+MOST_SUBSCRIBED: Final = 50_000
+"""Topics that are read at the end of a rebalance, about ten milliseconds."""
 OFFSET_KEY_VERSION: Final = 1
 GROUP_KEY_VERSION: Final = 2
 OFFSET_VALUE_VERSION: Final = 3
@@ -119,14 +122,25 @@ def restore_members(group_members: ClassicGroupMembers, value: m.GroupMetadataVa
 
 
 def subscribed_topics(group_members: ClassicGroupMembers, protocol: str | None) -> frozenset[str] | None:
-    """The topics that consumers subscribe to; None when the subscription of one of them is unreadable."""
+    """The topics that consumers subscribe to; None when the subscription of one of them is unreadable, or where
+    subscriptions that differ have more than MOST_SUBSCRIBED topics.
+    """
     topics: list[str] = []
+    last = b""
     for member in group_members:
+        metadata = member.metadata(protocol)
+        if last and metadata.startswith(last, VERSION.size):
+            continue  # most members of a group subscribe to the same topics
         try:
+            (count,) = COUNT.unpack_from(metadata, VERSION.size)
+            if len(topics) + count > MOST_SUBSCRIBED:
+                return None
             # Every version of a subscription begins as version 0, so the version does not matter here.
-            topics += m.ConsumerProtocolSubscription.decode(member.metadata(protocol), 0, VERSION.size).topics
-        except ProtocolError:
+            subscription = m.ConsumerProtocolSubscription.decode(metadata, 0, VERSION.size)
+        except (ProtocolError, struct.error):
             return None
+        topics += subscription.topics
+        last = m.ConsumerProtocolSubscription(topics=subscription.topics).encode(0)[: -COUNT.size]
     return frozenset(topics)
 
 

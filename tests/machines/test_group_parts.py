@@ -1,0 +1,140 @@
+"""A rebalance of many members is handled in parts: no event answers or removes more than AT_ONCE of them."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from odradek.broker.group.state.classic_membership import Membership
+from odradek.broker.group.state.classic_rebalance import ANSWER, AT_ONCE, JOIN, SYNC
+from odradek.broker.group.state.classic_requests import (
+    ClassicGroupState,
+    JoinRequest,
+    JoinResult,
+    SyncRequest,
+    SyncResult,
+    Terms,
+)
+from odradek.broker.group.state.settings import GroupSettings
+from odradek.broker.runtime.state.effects import Append, Effect, Now, Reply, TimerName
+from odradek.protocol.errors import ErrorCode
+
+MEMBERS = 3 * AT_ONCE + 1
+PROTOCOLS = (("range", b""),)
+STEP_MS = 10_000
+
+
+class LargeGroup:
+    """A classic group, its log and its timers; `parts` are the answers of each event that had some."""
+
+    def __init__(self) -> None:
+        self.now = Now(0, 0)
+        self.machine = Membership("g", GroupSettings(group_max_size=MEMBERS), self.now)
+        self.parts: list[list[JoinResult | SyncResult]] = []
+        for index in range(MEMBERS):
+            terms = Terms(None, "c", "h", 1_000_000, STEP_MS, PROTOCOLS)
+            self.perform(self.machine.join(("join", index), JoinRequest("", "x", terms), str(index), self.now))
+
+    @property
+    def ids(self) -> list[str]:
+        """The ids of the members."""
+        return [member.member_id for member in self.machine.group.group_members]
+
+    def perform(self, effects: list[Effect]) -> None:
+        """Commit appends at once, and record the answers."""
+        events = deque([effects])
+        while events:
+            event = events.popleft()
+            answers = [effect.answer for effect in event if isinstance(effect, Reply)]
+            self.parts += [answers] if answers else []
+            for effect in event:
+                if isinstance(effect, Append):
+                    events.append(self.machine.stored(effect.token, ErrorCode.NONE, self.now))
+
+    def fire(self, name: TimerName) -> None:
+        """The timer fires at its deadline."""
+        deadline_ms = max(self.machine.armed[name], self.now.monotonic_ms)
+        self.now = Now(deadline_ms, deadline_ms)
+        self.perform(self.machine.timer(name, self.now))
+
+    def end_join(self) -> None:
+        """End the initial delay; the group then has a generation, whose joins are answered in part."""
+        while self.machine.state is ClassicGroupState.PREPARING:
+            self.fire(JOIN)
+
+    def sync(self, member_id: str) -> None:
+        """The sync of a member; the leader's contains an assignment for all."""
+        assignments = dict.fromkeys(self.ids, b"assigned") if member_id == self.ids[0] else {}
+        request = SyncRequest(member_id, None, self.machine.group.generation, None, None, assignments)
+        self.perform(self.machine.sync(("sync", member_id), request, self.now))
+
+    def answers(self) -> list[ErrorCode]:
+        """The errors of all answers since the last call, which came in parts."""
+        while ANSWER in self.machine.armed:
+            self.fire(ANSWER)
+        parts, self.parts = self.parts, []
+        assert all(len(part) <= AT_ONCE for part in parts)
+        return [each.error for part in parts for each in part]
+
+
+def stable() -> LargeGroup:
+    group = LargeGroup()
+    group.end_join()
+    assert group.answers() == [ErrorCode.NONE] * MEMBERS
+    for member_id in reversed(group.ids):
+        group.sync(member_id)
+    return group
+
+
+def test_joins_and_syncs_are_answered_in_parts() -> None:
+    group = stable()
+    assert group.machine.state is ClassicGroupState.STABLE
+    assert group.answers() == [ErrorCode.NONE] * MEMBERS
+    assert set(group.machine.armed) == {("member", each) for each in group.ids}
+
+
+def test_members_that_do_not_rejoin_are_removed_in_parts() -> None:
+    group = stable()
+    group.answers()
+    group.perform(group.machine.leave(group.ids[0], None, group.now)[1])
+    group.fire(JOIN)
+    assert len(group.ids) == MEMBERS - 1 - AT_ONCE
+    while group.ids:
+        left = len(group.ids)
+        group.fire(JOIN)
+        assert left - len(group.ids) <= AT_ONCE
+    assert group.machine.state is ClassicGroupState.EMPTY
+    assert not group.machine.armed
+
+
+def test_members_that_do_not_sync_are_removed_in_parts() -> None:
+    group = LargeGroup()
+    group.end_join()
+    group.answers()
+    group.fire(SYNC)
+    assert group.machine.state is ClassicGroupState.PREPARING
+    assert len(group.ids) == MEMBERS - AT_ONCE
+    while group.ids:
+        left = len(group.ids)
+        group.fire(SYNC)
+        assert left - len(group.ids) <= AT_ONCE
+    assert group.machine.state is ClassicGroupState.EMPTY
+
+
+def test_a_member_that_leaves_between_two_parts_does_not_change_the_answers_of_syncs() -> None:
+    group = stable()
+    group.perform(group.machine.leave(group.ids[0], None, group.now)[1])
+    assert group.machine.state is ClassicGroupState.PREPARING
+    # The member that has left has received its answer in the first part, or receives UNKNOWN_MEMBER_ID for its sync.
+    assert sorted(group.answers())[:-1] == [ErrorCode.NONE] * (MEMBERS - 1)
+
+
+def test_joins_without_an_answer_wait_for_the_next_generation() -> None:
+    group = LargeGroup()
+    group.end_join()
+    assert group.machine.state is ClassicGroupState.COMPLETING
+    group.perform(group.machine.leave(group.ids[0], None, group.now)[1])
+    assert group.answers() == [ErrorCode.NONE] * AT_ONCE
+    assert group.machine.group.group_members.joining == MEMBERS - AT_ONCE
+    group.end_join()
+    assert group.answers() == [ErrorCode.NONE] * (MEMBERS - AT_ONCE)
+    assert group.machine.group.generation == 2
