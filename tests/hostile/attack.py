@@ -8,7 +8,8 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
@@ -80,21 +81,42 @@ def versions(target: Target) -> dict[int, tuple[int, int]]:
         }
 
 
-def attack(target: Target, request: Hostile, timeout_s: float, connections: int = 1) -> Outcome:
+def attack(
+    target: Target, request: Hostile, timeout_s: float, connections: int = 1, recovery_s: float = RECOVERY_S
+) -> Outcome:
     """Send the request on each of so many connections at the same time, and wait until the broker has answered it or
     closed the connection, at most `timeout_s`.
 
-    Raises OSError where the broker does not answer the well-behaved client within RECOVERY_S.
+    Raises OSError where the broker does not answer the well-behaved client within `recovery_s`.
     """
     reset_peak(target.pid)
-    with Bystander(target.port, target.pid, QUIET_TOPIC, RECOVERY_S) as bystander:
+    with (
+        _senders(target.port, request.frame, timeout_s, connections) as send,
+        Bystander(target.port, target.pid, QUIET_TOPIC, recovery_s) as bystander,
+    ):
         started = time.monotonic()
-        if connections == 1:
-            answer = _answer(target.port, request.frame, timeout_s)
-        else:
-            answer = _answer_of_several(target.port, request.frame, timeout_s, connections)
+        answer = send()
         took_s = time.monotonic() - started
     return Outcome(request, bystander.latencies(), answer, took_s, peak_bytes(target.pid))
+
+
+@contextlib.contextmanager
+def _senders(port: int, frame: bytes, timeout_s: float, connections: int) -> Iterator[Callable[[], str]]:
+    """A function that sends the frame on so many connections, and returns the answer on the first of them when all have
+    theirs. A process of its own sends on several: here it would delay the well-behaved client.
+    """
+    if connections == 1:
+        yield lambda: _answer(port, frame, timeout_s)
+        return
+    command = [sys.executable, "-m", "tests.hostile.attack", str(port), str(timeout_s), str(connections)]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, cwd=Path(__file__).parents[2], stdin=pipe, stdout=pipe) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(struct.pack(">i", len(frame)) + frame)
+        process.stdin.flush()
+        process.stdout.readline()
+        yield lambda: process.communicate(b"\n")[0].decode().strip()
 
 
 @contextlib.contextmanager
@@ -103,20 +125,17 @@ def _connection(port: int, timeout_s: float) -> Iterator[socket.socket]:
         yield opened
 
 
-def _answer_of_several(port: int, frame: bytes, timeout_s: float, connections: int) -> str:
-    """The answer on the first of so many connections, when all have theirs. A process of its own sends the requests:
-    here they would delay the well-behaved client.
-    """
-    command = [sys.executable, "-m", "tests.hostile.attack", str(port), str(timeout_s), str(connections)]
-    done = subprocess.run(command, cwd=Path(__file__).parents[2], input=frame, stdout=subprocess.PIPE, check=True)
-    return done.stdout.decode().strip()
-
-
 def _send_from_several(port: int, timeout_s: float, connections: int) -> None:
-    frame = sys.stdin.buffer.read()
+    """Read a frame, print a line, and send the frame on so many connections when a line comes."""
+    (size,) = struct.unpack(">i", sys.stdin.buffer.read(4))
+    frame = sys.stdin.buffer.read(size)
+    print("ready", flush=True)
+    sys.stdin.buffer.readline()
     with ThreadPoolExecutor(connections) as pool:
         senders = [pool.submit(_answer, port, frame, timeout_s) for _ in range(connections)]
-        print(senders[0].result())
+        answers = Counter(sender.result() for sender in senders)
+    [(answer, count), *others] = answers.most_common()
+    print(answer if not others else f"{count} {answer}")
 
 
 def _answer(port: int, frame: bytes, timeout_s: float) -> str:

@@ -6,6 +6,9 @@
     python -m tests hostile --connections 50 --apis Metadata
     python -m tests hostile --clients              the clients of clients.py instead: slow, silent, without reading, …
     python -m tests hostile --clients churn,half-open --seconds 30
+    python -m tests hostile --survey FILE          the costliest requests of every API, with their outcomes in a file;
+                                                   the same command continues a survey whose --minutes are over
+    python -m tests hostile --table OURS KAFKAS    the table of two such files
     python -m tests hostile --kafka                the same with Apache Kafka 3.9.2
 
 A broker that an attack has stopped, or that needs more than --timeout for a request, is started again.
@@ -15,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import os
 import sys
 import tempfile
 import time
@@ -30,11 +34,10 @@ from tests.hostile.clients import prepare as prepare_clients
 from tests.hostile.misbehavior import HEADING as HEADING_OF_CLIENTS
 from tests.hostile.misbehavior import client_row, misbehave
 from tests.hostile.requests import SHAPES, Hostile, requests
+from tests.hostile.survey import NOT_SENT, read, survey, table
 
 SIZES: Final = (64_000, 1_000_000)
 WORST_ROWS: Final = 40
-NOT_SENT: Final = frozenset({7})
-"""ControlledShutdown: it would end the broker's leadership."""
 WIDTHS: Final = (10, 16, 8, 9, 9, 9, 7)
 COLUMNS: Final = ("bytes", "answer", "s", "p99 ms", "max ms", "cpu ms", "MB")
 HEADING: Final = f"{'request':<71}" + "".join(f"{name:>{width}}" for name, width in zip(COLUMNS, WIDTHS, strict=True))
@@ -43,6 +46,11 @@ HEADING: Final = f"{'request':<71}" + "".join(f"{name:>{width}}" for name, width
 def main(arguments: Sequence[str]) -> int:
     """Run the campaign; the status is 1 if the broker did not survive it."""
     options = _parser().parse_args(arguments)
+    if options.table:
+        print(*table(*map(read, options.table)), sep="\n")
+        return 0
+    if options.survey:
+        return run_survey(options)
     return run_clients(options) if options.clients is not None else run_requests(options)
 
 
@@ -100,6 +108,19 @@ def run_requests(options: argparse.Namespace) -> int:
     return 1 if failures else 0
 
 
+def run_survey(options: argparse.Namespace) -> int:
+    """Run a survey; the status is 1 if it is not complete."""
+    with tempfile.TemporaryDirectory(prefix="odradek-hostile-") as folder:
+        target = _Restarted(Path(folder), kafka=options.kafka)
+        try:
+            names = options.apis.lower().split(",") if options.apis else ()
+            complete = survey(target, options.survey, time.monotonic() + options.minutes * 60, names)
+        finally:
+            target.close()
+    print("complete" if complete else "the time is over")
+    return 0 if complete else 1
+
+
 def row(outcome: Outcome) -> str:
     """A line of the table."""
     latencies = outcome.latencies
@@ -136,6 +157,7 @@ class _Restarted:
     def __init__(self, folder: Path, *, kafka: bool) -> None:
         self._folder = folder
         self._kafka = kafka
+        self._data = folder
         self._number = 0
         self._undo = contextlib.ExitStack()
         self.running: Target
@@ -149,13 +171,19 @@ class _Restarted:
         if self._kafka:
             from tests.jvm.kafka import STOCK_JVM, running_kafka  # only here: it needs Java
 
-            self.running = self._undo.enter_context(running_kafka(folder / "kafka", jvm=STOCK_JVM))
+            kafka = self._undo.enter_context(running_kafka(folder / "kafka", jvm=STOCK_JVM))
+            self.running, self._data = kafka, kafka.data_dir
         else:
             broker = BrokerProcess(folder)
             broker.start()
             self._undo.callback(broker.kill)
-            self.running = broker
+            self.running, self._data = broker, broker.data_dir
         self.topic_id = prepare(self.running)
+
+    @property
+    def logs(self) -> int:
+        """How many files and folders its directory has."""
+        return len(os.listdir(self._data))
 
     def restart(self) -> None:
         """End the broker and start another one."""
@@ -192,6 +220,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--connections", type=int, default=1, help="that send each request at the same time")
     parser.add_argument("--timeout", type=float, default=60.0, help="seconds for one request")
     parser.add_argument("--above", type=float, default=20.0, help="print requests that take the broker this many ms")
+    parser.add_argument("--survey", type=Path, help="a file of outcomes, which is created or continued")
+    parser.add_argument("--table", type=Path, nargs=2, help="files of surveys: of Odradek, of Apache Kafka")
     parser.add_argument("--kafka", action="store_true", help="Apache Kafka 3.9.2 in place of Odradek")
     return parser
 

@@ -12,9 +12,11 @@ has one array that is filled up to the size; everything else in it is as small a
 
 from __future__ import annotations
 
+import string
 import struct
 from collections.abc import Iterator, Sequence
 from functools import cache
+from itertools import islice, product
 from typing import Final, NamedTuple
 
 from odradek.protocol import messages as m
@@ -49,6 +51,8 @@ NUMBERS_BY_NAME: Final = {
 """Values with which a broker does not reject the whole request; others are 0."""
 GROUP_NAMES: Final = frozenset({"group_id", "groups", "group_ids", "groups_names", "coordinator_keys", "key"})
 STRINGS_BY_NAME: Final = {"member_id": "member", "protocol_type": "consumer", "client_software_name": "hostile"}
+NAME: Final = "QQQQQ"
+"""In an element of `distinct`, the place of a name."""
 TAG: Final = b"\x7f\x00"
 """An unknown tag without a value."""
 
@@ -72,11 +76,18 @@ class Hostile(NamedTuple):
 
 
 def requests(
-    api_key: int, version: int, size: int, topic_id: bytes = bytes(16), shapes: Sequence[str] = (*SHAPES, "tags")
+    api_key: int,
+    version: int,
+    size: int,
+    topic_id: bytes = bytes(16),
+    shapes: Sequence[str] = (*SHAPES, "tags"),
+    array: str | None = None,
 ) -> Iterator[Hostile]:
-    """The expensive requests of about `size` bytes for one version of one API."""
+    """The expensive requests of about `size` bytes for one version of one API; with `array` those that fill it."""
     shape = _shape(api_key, version)
     for path in _arrays(shape, shape.message.root):
+        if array is not None and array != _name(path):
+            continue
         for kind in SHAPES:
             if kind in shapes and (kind == "smallest" or _names(shape, path)):
                 yield _Writer(shape, kind, topic_id).request(path, size)
@@ -84,6 +95,11 @@ def requests(
         count = size // len(TAG)
         body = _Writer(shape, "smallest", topic_id).struct(shape.message.root, ())[:-1] + uvarint(count) + TAG * count
         yield Hostile(api_key, version, "tags", "", count, _framed(api_key, version, body))
+
+
+def _distinct_names() -> Iterator[bytes]:
+    letters = string.ascii_lowercase + string.digits
+    return ("".join(each).encode() for each in product(letters, repeat=len(NAME)))
 
 
 @cache
@@ -101,6 +117,10 @@ def _arrays(shape: Shape, struct_: StructSpec, before: tuple[Field, ...] = ()) -
             yield path
         if field.is_struct:
             yield from _arrays(shape, shape.message.structs[field.type], path)
+
+
+def _name(path: tuple[Field, ...]) -> str:
+    return ".".join(field.attribute for field in path)
 
 
 def _names(shape: Shape, path: tuple[Field, ...]) -> bool:
@@ -125,7 +145,6 @@ class _Writer:
         self._topic_id = topic_id
         self._size = 0
         self._count = 0
-        self._number = 0
 
     def request(self, path: tuple[Field, ...], size: int) -> Hostile:
         """The request whose array at `path` is filled."""
@@ -133,9 +152,8 @@ class _Writer:
         message = self._shape.message
         body = self.struct(message.root, path)
         assert message.key is not None
-        array = ".".join(field.attribute for field in path)
         frame = _framed(message.key, self._shape.version, body)
-        return Hostile(message.key, self._shape.version, self._kind, array, self._count, frame)
+        return Hostile(message.key, self._shape.version, self._kind, _name(path), self._count, frame)
 
     def struct(self, struct_: StructSpec, path: tuple[Field, ...], kind: str = "repeated") -> bytes:
         """A structure on the way to the filled array, or outside of it (`path` is then empty)."""
@@ -154,19 +172,16 @@ class _Writer:
         return (b"\x01" if self._shape.is_nullable(field) else b"") + inner
 
     def _filled(self, field: Field) -> bytes:
-        elements = [self._element(field)]
-        left = self._size - len(elements[0])
+        element = self._element(field)
+        self._count = max(1, self._size // len(element))
         if self._kind == "distinct":
-            while left > 0:
-                elements.append(self._element(field))
-                left -= len(elements[-1])
+            around = element.split(NAME.encode())
+            data = b"".join(name.join(around) for name in islice(_distinct_names(), self._count))
         else:
-            elements *= max(1, self._size // len(elements[0]))
-        self._count = len(elements)
-        return self._length(field, self._count) + b"".join(elements)
+            data = element * self._count
+        return self._length(field, self._count) + data
 
     def _element(self, field: Field) -> bytes:
-        self._number += 1
         if field.is_struct:
             return self.struct(self._shape.message.structs[field.type], (), self._kind)
         return self._single(field, self._kind)
@@ -203,7 +218,7 @@ class _Writer:
         if kind == "smallest":
             return ""
         if kind == "distinct":
-            return f"{self._number:x}"
+            return NAME
         if kind == "strings":
             return "s" * MAX_STRING
         if field.attribute in GROUP_NAMES:

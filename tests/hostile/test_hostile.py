@@ -4,7 +4,9 @@ clients that misbehave over time.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -16,6 +18,7 @@ from tests.hostile.clients import CLIENTS
 from tests.hostile.clients import prepare as prepare_clients
 from tests.hostile.misbehavior import misbehave
 from tests.hostile.requests import SHAPES, requests
+from tests.hostile.survey import CROWD, SIZES, Attempt, Cost, Costs, attempts, read, table
 
 pytestmark = pytest.mark.slow
 
@@ -90,3 +93,33 @@ def test_the_generator_makes_requests_that_can_be_decoded() -> None:
                 assert len(data) >= 1000, request.name
                 shapes.add(request.shape)
     assert shapes == {*SHAPES, "tags"}
+
+
+def test_a_survey_goes_from_all_small_requests_to_crowds_of_the_costliest() -> None:
+    """The steps for one API, where the cost of a request is its version, and that of the strings is higher."""
+    served = {KEYS["DeleteGroups"]: (0, 2)}
+    costs: Costs = {}
+    for attempt in attempts(served, costs):
+        assert attempt not in costs
+        costs[attempt] = Cost("1 B", 0.1, 1.0, 1.0, attempt.version + 10 * (attempt.shape == "strings"), 50)
+    alone = [(each.size, each.version, each.shape) for each in costs if each.connections == 1]
+    small, middle, large = SIZES
+    assert {(version, shape) for size, version, shape in alone if size == small} == {
+        *((version, shape) for version in range(3) for shape in SHAPES),
+        (2, "tags"),
+    }
+    assert [each for each in alone if each[0] == middle] == [(middle, version, "strings") for version in range(3)]
+    assert [each for each in alone if each[0] == large] == [(large, 2, "strings")]
+    crowds = [(each.size, each.version, each.connections) for each in costs if each.connections > 1]
+    assert crowds == [(size, 2, CROWD) for size in SIZES]
+
+
+def test_a_survey_continues_from_its_file(tmp_path: Path) -> None:
+    attempt = Attempt(KEYS["DeleteGroups"], 0, "smallest", "groups_names", SIZES[0], 1)
+    file = tmp_path / "results"
+    assert read(file) == {}
+    cost = Cost("1 B", 0.1, 1.0, 2.0, 3.0, 50)
+    file.write_text(json.dumps([attempt, cost]) + "\n")
+    assert read(file) == {attempt: cost}
+    assert attempt not in set(attempts({attempt.api_key: (0, 0)}, {attempt: cost}))
+    assert "| DeleteGroups v0 smallest groups_names, 64 KB | 1, 2 | 3 | 50 |" in list(table(read(file), {}))[-1]
