@@ -184,7 +184,7 @@ def _becomes_idle(pid: int) -> bool:
     deadline_s = time.monotonic() + IDLE_TIMEOUT_S
     while time.monotonic() < deadline_s:
         before = cpu_s(pid)
-        Event().wait(IDLE_S)  # the CPU time of an interval, whatever happens in it
+        Event().wait(IDLE_S)  # the CPU time of an interval is measured, so no event ends it
         if cpu_s(pid) - before < IDLE_S / 4:
             return True
     return False
