@@ -65,6 +65,7 @@ from odradek.streams.serdes import (
     SchemaRegistry,
     Serde,
     json_serde,
+    list_serde,
     msgpack_serde,
     pydantic_serde,
     session_windowed_serde,
@@ -88,6 +89,7 @@ from odradek.streams.timestamps import (
     wallclock_timestamp,
 )
 from odradek.streams.topology import Topology
+from odradek.streams.topology_description import TopologyDescription
 from odradek.streams.windows import (
     EmitStrategy,
     JoinWindows,
@@ -95,6 +97,7 @@ from odradek.streams.windows import (
     SlidingWindows,
     TimeWindows,
     UnlimitedWindows,
+    Windows,
 )
 
 if TYPE_CHECKING:
@@ -172,6 +175,7 @@ __all__ = [
     "TestOutputTopic",
     "TimeWindows",
     "Topology",
+    "TopologyDescription",
     "TopologyError",
     "TopologyTestDriver",
     "UncaughtResponse",
@@ -180,9 +184,11 @@ __all__ = [
     "ValueTransformer",
     "Window",
     "Windowed",
+    "Windows",
     "fail_on_invalid_timestamp",
     "json_serde",
     "key_value_store",
+    "list_serde",
     "log_and_continue",
     "log_and_fail",
     "log_and_skip_on_invalid_timestamp",

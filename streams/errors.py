@@ -10,10 +10,11 @@ whole application.
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import logging
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -24,6 +25,20 @@ log = logging.getLogger(__name__)
 
 class StreamsError(Exception):
     """An error that ends a stream thread; the message contains where it occurred."""
+
+    task_id: TaskId | None = None
+    """The task whose work raised it; None outside of a task."""
+
+
+@contextlib.contextmanager
+def of_task(task_id: TaskId) -> Iterator[None]:
+    """Set the task of a StreamsError that is raised within (StreamsException.setTaskId)."""
+    try:
+        yield
+    except StreamsError as error:
+        if error.task_id is None:
+            error.task_id = task_id
+        raise
 
 
 class TopologyError(StreamsError):

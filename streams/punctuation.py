@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Final
 
 from odradek.streams.context import TaskContext
-from odradek.streams.errors import ProcessingError, StreamsError
+from odradek.streams.errors import ProcessingError, StreamsError, of_task
 from odradek.streams.priority_queue import PriorityQueue
 from odradek.streams.processor import PunctuationType, Punctuator
 from odradek.streams.recorded_metrics import RecordedStat
@@ -112,6 +112,12 @@ class TaskPunctuations:
         context.timestamp, context.headers = now, None
         context.commit_needed = True
         start = time.perf_counter_ns()
+        with of_task(context.task_id):
+            self._call(punctuation, now)
+        self._latencies.record(time.perf_counter_ns() - start)
+
+    def _call(self, punctuation: Punctuation, now: int) -> None:
+        context = self._context
         try:
             punctuation.callback(now)
         except StreamsError:
@@ -122,4 +128,3 @@ class TaskPunctuations:
                     f"task [{context.task_id}] Exception caught while punctuating processor '{punctuation.node}': "
                     f"{error!r}"
                 ) from error
-        self._latencies.record(time.perf_counter_ns() - start)

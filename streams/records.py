@@ -80,6 +80,12 @@ class Window(NamedTuple):
     start: int
     end: int
 
+    def overlap(self, other: Window, *, end_inside: bool = False) -> bool:
+        """Whether both have a moment in common; `end_inside` for sessions, whose end is inside."""
+        if end_inside:
+            return self.start <= other.end and other.start <= self.end
+        return self.start < other.end and other.start < self.end
+
 
 class Windowed(NamedTuple, Generic[K]):
     """A key within a window."""

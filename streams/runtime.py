@@ -31,6 +31,7 @@ from odradek.streams.config import StreamsConfig
 from odradek.streams.errors import ShutdownRequestedError, StreamsError, UncaughtResponse
 from odradek.streams.group.authentication import ConnectionSecurity
 from odradek.streams.group.subscription_info import Hosts
+from odradek.streams.java_names import JavaNames
 from odradek.streams.lifecycle import Lifecycle
 from odradek.streams.metrics import Metrics, client_metrics
 from odradek.streams.queries import (
@@ -68,7 +69,7 @@ log = logging.getLogger(__name__)
 UncaughtExceptionHandler = Callable[[Exception], UncaughtResponse]
 
 
-class KafkaStreams(Lifecycle):
+class KafkaStreams(JavaNames, Lifecycle):
     """A client. Any thread may call its methods."""
 
     def __init__(

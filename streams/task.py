@@ -16,6 +16,7 @@ from typing import Any
 from odradek.protocol.topic_partition import TopicPartition
 from odradek.streams.commit_metadata import encode_metadata
 from odradek.streams.context import TaskContext
+from odradek.streams.errors import of_task
 from odradek.streams.metered import LEVELS, meter
 from odradek.streams.nodes import Program
 from odradek.streams.partition_group import Lag, PartitionGroup, no_lag
@@ -88,7 +89,8 @@ class Task:
 
     def init(self) -> None:
         """Initialize the processors: the stores are restored."""
-        self._program.init()
+        with of_task(self.context.task_id):
+            self._program.init()
 
     def seek(self, partition: TopicPartition, partition_time: int) -> None:
         """Set the partition time from the commit metadata: the latest timestamp in the partition."""
@@ -105,6 +107,12 @@ class Task:
 
     def process(self, most: int) -> int:
         """Process up to `most` records; returns how many. Raises StreamsError."""
+        with of_task(self.context.task_id):
+            done = self._process(most)
+        self.processed += done
+        return done
+
+    def _process(self, most: int) -> int:
         if len(self._queues) == 1:
             self.partition_group.bypass()
             done = self._process_batch(next(iter(self._queues.values())), most)
@@ -118,13 +126,13 @@ class Task:
                 while done < most and (queue := next_queue()) is not None:
                     self._process_head(queue)
                     done += 1
-        self.processed += done
         return done
 
     def process_partition(self, partition: TopicPartition, most: int) -> int:
         """Process records of one partition alone, independent of the others. Raises StreamsError."""
         self.partition_group.bypass()
-        done = self._process_batch(self._queues[partition], most)
+        with of_task(self.context.task_id):
+            done = self._process_batch(self._queues[partition], most)
         self.processed += done
         return done
 
@@ -222,13 +230,15 @@ class Task:
 
     def flush_caches(self) -> None:
         """Flush the caches of stores to changelogs and downstream, store by store."""
-        for store in self.stores.values():
-            store.flush_cache()
+        with of_task(self.context.task_id):
+            for store in self.stores.values():
+                store.flush_cache()
 
     def flush(self) -> None:
         """Flush the memory of stores to disk."""
-        for store in self.stores.values():
-            store.flush()
+        with of_task(self.context.task_id):
+            for store in self.stores.values():
+                store.flush()
 
     def committable(self) -> dict[TopicPartition, tuple[int, str]]:
         """For each partition that was read since its assignment: the offset to commit, and its metadata."""

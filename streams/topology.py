@@ -10,14 +10,18 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 from odradek.streams.errors import ArgumentError, TopologyError
 from odradek.streams.functions import EXTRACTOR, OF_NOTHING, PARTITIONER, TOPIC_CHOOSER, Forms, problem_of
+from odradek.streams.java_names import JavaNames
 from odradek.streams.java_order import hash_set_order
 from odradek.streams.processor import ProcessorSupplier
 from odradek.streams.records import Process, RecordMetadata
 from odradek.streams.serdes import Serde
+
+if TYPE_CHECKING:
+    from odradek.streams.topology_description import TopologyDescription
 
 LONGEST_TOPIC: Final = 249
 _LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]+")
@@ -157,7 +161,7 @@ def _check_function(where: str, role: str, function: Any, forms: Forms) -> None:
         raise ArgumentError(f"Invalid topology: {where}: {role} {problem}")
 
 
-class Topology:
+class Topology(JavaNames):
     """The operations of an application, as a graph."""
 
     def __init__(self) -> None:
@@ -322,6 +326,29 @@ class Topology:
         """A repartition topic; nodes use the name that it has here."""
         self.internal_topics[topic.name] = topic
 
+    def add_read_only_state_store(
+        self,
+        builder: StoreFactory,
+        source: str,
+        topic: str,
+        processor: str,
+        supplier: Operator | ProcessorSupplier,
+        *,
+        key: Serde[Any] | None = None,
+        value: Serde[Any] | None = None,
+        timestamp_extractor: TimestampExtractor | None = None,
+    ) -> Topology:
+        """A store whose changelog is its source topic: `supplier`'s processor writes the topic's records into it, and a
+        restoration reads them unchanged (KIP-813). Raises TopologyError, also for a builder with logging.
+        """
+        if builder.logging:
+            raise TopologyError(f"StateStore {builder.name} is read-only; use without_logging(): its topic is its log")
+        self.add_source(source, topic, key=key, value=value, timestamp_extractor=timestamp_extractor)
+        self.add_processor(processor, supplier, source)
+        self.add_state_store(builder, processor)
+        self.connect_source_store_and_topic(builder.name, topic)
+        return self
+
     def connect_source_store_and_topic(self, store: str, topic: str) -> None:
         """The source topic of a table is the changelog of its store."""
         self.source_changelogs[store] = topic
@@ -369,6 +396,12 @@ class Topology:
         from odradek.streams.description import describe
 
         return describe(self)
+
+    def description(self) -> TopologyDescription:
+        """The topology as objects."""
+        from odradek.streams.topology_description import description_of
+
+        return description_of(self)
 
     def picture(self) -> str:
         """The topology as an SVG."""

@@ -8,16 +8,19 @@ a record that belongs to closed windows only is dropped. The grace period has no
     SlidingWindows    as long as the greatest difference in time of two records in it (KIP-450); both ends are inside
     SessionWindows    grow with their records until no record arrives for longer than the gap
     UnlimitedWindows  one window, from a start to the end of time
+    Windows           the base of a user's own
     JoinWindows       how much earlier or later than a record its partners may be
 """
 
 from __future__ import annotations
 
+import abc
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from enum import Enum
 from typing import Final
 
+from odradek.streams.java_names import JavaNamed, JavaNames
 from odradek.streams.records import Window
 
 Duration = int | timedelta
@@ -52,8 +55,35 @@ class EmitStrategy(Enum):
     ON_WINDOW_CLOSE = "onWindowClose"
 
 
+class Windows(JavaNames, abc.ABC):
+    """Windows of a user's own, such as days in a time zone (Kafka: Windows).
+
+    A window starts at one moment only once, and contains its start.
+    """
+
+    @abc.abstractmethod
+    def windows_for(self, timestamp: int) -> list[Window]:
+        """The windows that contain a timestamp, in the order in which their results are updated; the end is outside."""
+
+    @property
+    @abc.abstractmethod
+    def size_ms(self) -> int:
+        """The length of the longest window: the store keeps windows so long, and rows read from it, or from its cache,
+        have windows of this length, as in Java.
+        """
+
+    @property
+    @abc.abstractmethod
+    def grace_ms(self) -> int:
+        """How long after its end a window accepts late records."""
+
+    def starts_for(self, timestamp: int) -> list[int]:
+        """The starts of the windows that contain a timestamp."""
+        return [each.start for each in self.windows_for(timestamp)]
+
+
 @dataclass(frozen=True, slots=True)
-class TimeWindows:
+class TimeWindows(JavaNames, metaclass=JavaNamed):
     """Windows of one length, the start inside, the end outside."""
 
     size_ms: int
@@ -95,7 +125,7 @@ class TimeWindows:
 
 
 @dataclass(frozen=True, slots=True)
-class UnlimitedWindows:
+class UnlimitedWindows(JavaNames, metaclass=JavaNamed):
     """One window that never ends, and contains no record from before its start."""
 
     start_ms: int = 0
@@ -131,7 +161,7 @@ class UnlimitedWindows:
 
 
 @dataclass(frozen=True, slots=True)
-class SlidingWindows:
+class SlidingWindows(JavaNames, metaclass=JavaNamed):
     """Windows around records; both ends are inside."""
 
     time_difference_ms: int
@@ -153,7 +183,7 @@ class SlidingWindows:
 
 
 @dataclass(frozen=True, slots=True)
-class SessionWindows:
+class SessionWindows(JavaNames, metaclass=JavaNamed):
     """Windows that last as long as records arrive; a gap equal to the inactivity gap does not end one."""
 
     inactivity_gap_ms: int
@@ -175,7 +205,7 @@ class SessionWindows:
 
 
 @dataclass(frozen=True, slots=True)
-class JoinWindows:
+class JoinWindows(JavaNames, metaclass=JavaNamed):
     """A record joins others that are at most `before_ms` earlier and `after_ms` later than it."""
 
     before_ms: int

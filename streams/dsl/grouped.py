@@ -14,6 +14,7 @@ from odradek.streams.dsl.ktable import KTable
 from odradek.streams.dsl.materialization import Materialization, materialization
 from odradek.streams.dsl.options import Grouped, Materialized
 from odradek.streams.functions import AGGREGATOR, OF_NOTHING, REDUCER
+from odradek.streams.java_names import JavaNames
 from odradek.streams.operators import aggregate as operators
 from odradek.streams.operators.repartition import ChangeSerde, RepartitionNode, repartition_node
 from odradek.streams.operators.table import TableSupplier
@@ -24,7 +25,7 @@ from odradek.streams.topology import Topology
 if TYPE_CHECKING:
     from odradek.streams.dsl.cogroup import CogroupedKStream
     from odradek.streams.dsl.windowed import SessionWindowedKStream, TimeWindowedKStream
-    from odradek.streams.windows import SessionWindows, SlidingWindows, TimeWindows
+    from odradek.streams.windows import SessionWindows, SlidingWindows, TimeWindows, Windows
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -36,7 +37,7 @@ TABLE_AGGREGATE = "KTABLE-AGGREGATE-"
 TABLE_REDUCE = "KTABLE-REDUCE-"
 
 
-class KGroupedStream(Generic[K, V]):
+class KGroupedStream(JavaNames, Generic[K, V]):
     """A stream whose records are grouped by their keys."""
 
     def __init__(
@@ -144,7 +145,7 @@ class KGroupedStream(Generic[K, V]):
     # ---- windows: see windowed.py; cogroup: see cogroup.py
 
     @overload
-    def windowed_by(self, windows: TimeWindows | SlidingWindows) -> TimeWindowedKStream[K, V]: ...
+    def windowed_by(self, windows: TimeWindows | SlidingWindows | Windows) -> TimeWindowedKStream[K, V]: ...
 
     @overload
     def windowed_by(self, windows: SessionWindows) -> SessionWindowedKStream[K, V]: ...
@@ -162,7 +163,7 @@ class KGroupedStream(Generic[K, V]):
         return CogroupedKStream.of(self, aggregator)
 
 
-class KGroupedTable(Generic[K, V]):
+class KGroupedTable(JavaNames, Generic[K, V]):
     """A table whose rows are grouped by another key."""
 
     def __init__(self, graph: Graph, node: str, grouped: Grouped[K, V], sources: frozenset[str]) -> None:

@@ -25,6 +25,7 @@ from odradek.streams.dsl.options import (
 )
 from odradek.streams.dsl.options import StreamJoined as StreamJoinedOptions
 from odradek.streams.functions import OF_RECORD
+from odradek.streams.java_names import JavaNames
 from odradek.streams.operators import stateless
 from odradek.streams.operators.repartition import RepartitionNode, WindowedKeyPartitioner, repartition_node
 from odradek.streams.operators.table import TableSource
@@ -52,7 +53,7 @@ FILTER = "KSTREAM-FILTER-"
 TO_TABLE = "KSTREAM-TOTABLE-"
 
 
-class KStream(Generic[K, V]):
+class KStream(JavaNames, Generic[K, V]):
     """A stream of records. StreamsBuilder.stream() and operators create it."""
 
     def __init__(
@@ -582,7 +583,7 @@ class KStream(Generic[K, V]):
         return join_stream(self, other, joiner, "outer", windows, joined, None, None)
 
 
-class BranchedKStream(Generic[K, V]):
+class BranchedKStream(JavaNames, Generic[K, V]):
     """A stream that is being split. Predicates are evaluated in the order in which branches were added (KIP-418)."""
 
     def __init__(self, source: KStream[K, V], name: str | None) -> None:

@@ -15,6 +15,7 @@ from odradek.streams.dsl.kstream import KStream
 from odradek.streams.dsl.materialization import Materialization, materialization
 from odradek.streams.dsl.options import Grouped, Materialized, TableJoined
 from odradek.streams.functions import OF_NOTHING, OF_RECORD
+from odradek.streams.java_names import JavaNames
 from odradek.streams.operators import table as operators
 from odradek.streams.operators.stateless import ToStream
 from odradek.streams.operators.table import TableSupplier, ValueTransformer, View
@@ -37,7 +38,7 @@ MAP_VALUES = "KTABLE-MAPVALUES-"
 TRANSFORM_VALUES = "KTABLE-TRANSFORMVALUES-"
 
 
-class KTable(Generic[K, V]):
+class KTable(JavaNames, Generic[K, V]):
     """A table that changes. StreamsBuilder.table(), aggregations and operators create it."""
 
     def __init__(
@@ -473,7 +474,7 @@ def _value(store_settings: Materialization | None) -> Serde[Any] | None:
     return None if store_settings is None else store_settings.value
 
 
-class GlobalKTable(Generic[K, V]):
+class GlobalKTable(JavaNames, Generic[K, V]):
     """A table that every instance holds completely, for joins of streams by any key."""
 
     def __init__(self, graph: Graph, store: str, queryable: str | None) -> None:

@@ -14,10 +14,11 @@ from odradek.streams.dsl.materialization import Materialization, materialization
 from odradek.streams.dsl.options import Materialized
 from odradek.streams.errors import TopologyError
 from odradek.streams.functions import AGGREGATOR, MERGER, OF_NOTHING, REDUCER
+from odradek.streams.java_names import JavaNames
 from odradek.streams.operators import aggregate as plain
 from odradek.streams.operators.sessions import SessionAggregate
 from odradek.streams.operators.sliding import SlidingAggregate
-from odradek.streams.operators.windowed import WindowedAggregate, WindowedTable
+from odradek.streams.operators.windowed import CustomWindowedAggregate, WindowedAggregate, WindowedTable
 from odradek.streams.records import Windowed
 from odradek.streams.serdes import LONG, session_windowed_serde, windowed_serde
 from odradek.streams.stores.builders import StoreBuilder, session_store, timestamped_window_store
@@ -28,6 +29,7 @@ from odradek.streams.windows import (
     SlidingWindows,
     TimeWindows,
     UnlimitedWindows,
+    Windows,
 )
 
 if TYPE_CHECKING:
@@ -40,22 +42,22 @@ A = TypeVar("A")
 
 AGGREGATE = "KSTREAM-AGGREGATE-"
 REDUCE = "KSTREAM-REDUCE-"
-FixedWindows = TimeWindows | UnlimitedWindows | SlidingWindows
+FixedWindows = TimeWindows | UnlimitedWindows | SlidingWindows | Windows
 
 
 def windowed_stream(grouped: KGroupedStream[K, V], windows: Any) -> Any:
     """The result of windowed_by(). Raises TypeError for any other type."""
     if isinstance(windows, SessionWindows):
         return SessionWindowedKStream(grouped, windows)
-    if isinstance(windows, TimeWindows | UnlimitedWindows | SlidingWindows):
+    if isinstance(windows, TimeWindows | UnlimitedWindows | SlidingWindows | Windows):
         return TimeWindowedKStream(grouped, windows)
     raise TypeError(
-        f"{windows!r} is no window: use TimeWindows, SlidingWindows, SessionWindows or UnlimitedWindows (JoinWindows "
-        "are for joins)"
+        f"{windows!r} is no window: use TimeWindows, SlidingWindows, SessionWindows, UnlimitedWindows or a subclass of "
+        "Windows (JoinWindows are for joins)"
     )
 
 
-class TimeWindowedKStream(Generic[K, V]):
+class TimeWindowedKStream(JavaNames, Generic[K, V]):
     """A grouped stream in windows of a fixed length, aligned or sliding."""
 
     def __init__(
@@ -133,7 +135,7 @@ class TimeWindowedKStream(Generic[K, V]):
         return self._grouped.aggregation(node, supplier, store_settings, store, key=key)
 
 
-class SessionWindowedKStream(Generic[K, V]):
+class SessionWindowedKStream(JavaNames, Generic[K, V]):
     """A grouped stream in sessions."""
 
     def __init__(
@@ -229,6 +231,8 @@ def window_operator(
     """The operator for a kind of window."""
     if isinstance(windows, SlidingWindows):
         return SlidingAggregate(store, windows, initializer, aggregator, emit)
+    if isinstance(windows, Windows):
+        return CustomWindowedAggregate(store, windows, initializer, aggregator, emit)
     return WindowedAggregate(store, windows, initializer, aggregator, emit)
 
 
@@ -251,7 +255,8 @@ def window_store(store_settings: Materialization, windows: FixedWindows, emit: E
             "key_serde": store_settings.key,
             "value_serde": store_settings.value,
         }
-        return _cached(replace(store_settings.store, **changes), store_settings, emit, isinstance(windows, TimeWindows))
+        stepwise = isinstance(windows, TimeWindows | Windows)
+        return _cached(replace(store_settings.store, **changes), store_settings, emit, stepwise)
     retention = needed if store_settings.retention_ms is None else store_settings.retention_ms
     if retention < needed:
         raise TopologyError(
@@ -267,7 +272,7 @@ def window_store(store_settings: Materialization, windows: FixedWindows, emit: E
         store_settings.value,
         persistent=store_settings.persistent,
     )
-    return _cached(made, store_settings, emit, isinstance(windows, TimeWindows))
+    return _cached(made, store_settings, emit, isinstance(windows, TimeWindows | Windows))
 
 
 def session_window_store(store_settings: Materialization, windows: SessionWindows, emit: EmitStrategy) -> StoreBuilder:

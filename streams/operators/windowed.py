@@ -14,7 +14,7 @@ from odradek.streams.nodes import NodeContext
 from odradek.streams.operators.emission import Closed, final_results, too_late, without_key
 from odradek.streams.operators.table import View, WithoutPast
 from odradek.streams.records import NO_TIMESTAMP, Change, Headers, Process, Stamped, Window, Windowed
-from odradek.streams.windows import EmitStrategy, TimeWindows, UnlimitedWindows, end_of
+from odradek.streams.windows import EmitStrategy, TimeWindows, UnlimitedWindows, Windows, end_of
 
 Initializer = Callable[[], Any]
 Aggregator = Callable[[Any, Any, Any], Any]
@@ -81,7 +81,7 @@ class WindowedAggregate(WindowedTable):
     def __init__(
         self,
         store: str,
-        windows: TimeWindows | UnlimitedWindows,
+        windows: TimeWindows | UnlimitedWindows | Windows,
         initializer: Initializer,
         aggregator: Aggregator,
         emit: EmitStrategy = EmitStrategy.ON_WINDOW_UPDATE,
@@ -145,9 +145,57 @@ class WindowedAggregate(WindowedTable):
         return closed
 
 
-def starts_of(windows: TimeWindows | UnlimitedWindows) -> Callable[[int], Iterable[int]]:
+class CustomWindowedAggregate(WindowedAggregate):
+    """The same by windows of a user's own, each with an end of its own."""
+
+    def __init__(
+        self, store: str, windows: Windows, initializer: Initializer, aggregator: Aggregator, emit: EmitStrategy
+    ) -> None:
+        super().__init__(store, windows, initializer, aggregator, emit)
+        self._windows_for, self._grace_ms = windows.windows_for, windows.grace_ms
+
+    def bind(self, node: NodeContext) -> Process:
+        """The function of one task."""
+        windows_for, grace = self._windows_for, self._grace_ms
+        store, task, forward, step = node.store(self.store), node.task, node.forward, self._step
+        forwards, send_old = not self.caches(node) and not self.final, self.send_old
+        emit = final_results(node, self.store, self._closed(node)) if self.final else None
+        observed = NO_TIMESTAMP
+
+        def process(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+            nonlocal observed
+            if key is None:
+                without_key(node)
+                return
+            observed = max(observed, timestamp)
+            close_time = observed - grace
+            for window in windows_for(timestamp):
+                if window.end <= close_time:
+                    too_late(node, timestamp, f"[{window.start},{window.end})", close_time, observed)
+                    continue
+                task.timestamp, task.headers = timestamp, headers
+                new, old, stamp = step(store, window, key, value, timestamp)
+                if forwards:
+                    forward(Windowed(key, window), Change(new, old if send_old else None), stamp, headers)
+            task.timestamp, task.headers = timestamp, headers
+            if emit is not None:
+                emit(close_time, headers)
+
+        return process
+
+    def _step(self, store: Any, window: Window, key: Any, value: Any, timestamp: int) -> tuple[Any, Any, int]:
+        """Update one window. Returns its new aggregate, the old one and its timestamp."""
+        before = store.fetch(key, window.start)
+        old, stamp = (self._initializer(), timestamp) if before is None else before
+        stamp = max(stamp, timestamp)
+        new = self._aggregator(key, value, old)
+        store.put(key, None if new is None else (new, stamp), window.start)
+        return new, old, stamp
+
+
+def starts_of(windows: TimeWindows | UnlimitedWindows | Windows) -> Callable[[int], Iterable[int]]:
     """The windows' own `starts_for`; for tumbling windows, of which one contains a timestamp, a faster version."""
-    if isinstance(windows, UnlimitedWindows) or windows.advance_ms < windows.size_ms:
+    if not isinstance(windows, TimeWindows) or windows.advance_ms < windows.size_ms:
         return windows.starts_for
     size = windows.size_ms
     return lambda timestamp: (timestamp - timestamp % size,)

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from odradek.protocol.topic_partition import TopicPartition
 from odradek.streams.context import TaskContext
-from odradek.streams.errors import LockError
+from odradek.streams.errors import LockError, of_task
 from odradek.streams.recorded_metrics import RecordedStat
 from odradek.streams.records import TaskId
 from odradek.streams.running import checkpoints
@@ -87,7 +87,8 @@ class TaskState:
                 if getattr(builder, "persistent", False):
                     found = format_of(builder, self.context.config)
                     formats.check(builder.name, found, directory_of(path, builder.name))
-                self._open_store(builder, path, known)
+                with of_task(self.task_id):
+                    self._open_store(builder, path, known)
         except BaseException:
             self._close_stores()
             self._directory.unlock(self.task_id)

@@ -37,6 +37,7 @@ from odradek.streams.serdes.formats import (
     Serde,
     fixed,
 )
+from odradek.streams.serdes.lists import list_serde
 from odradek.streams.serdes.schema_registry import SchemaRegistry
 from odradek.streams.serdes.typed import json_serde, msgpack_serde, pydantic_serde
 from odradek.streams.serdes.windowed import LATEST, WindowedSerde, session_windowed_serde, windowed_serde
@@ -60,6 +61,7 @@ __all__ = [
     "WindowedSerde",
     "fixed",
     "json_serde",
+    "list_serde",
     "msgpack_serde",
     "pydantic_serde",
     "session_windowed_serde",

@@ -27,21 +27,26 @@ class WindowedSerde(Serde[Windowed[K]]):
         self.inner = inner
 
 
-def windowed_serde(inner: Serde[K], size_ms: int | None = None) -> WindowedSerde[K]:
+def windowed_serde(inner: Serde[K], size_ms: int | None = None, *, changelog: bool = False) -> WindowedSerde[K]:
     """Keys in time windows on topics: key, then the start of the window (8 bytes) (TimeWindowedSerializer).
+
+    With `changelog` it reads the keys of a window store's changelog, which have a sequence number (4 bytes) behind the
+    start, and writes them with the number 0 (TimeWindowedSerde.forChangelog).
 
     The bytes do not contain the end: reading needs `size_ms`; without it windows end at the largest timestamp, as in
     Java.
     """
     write, read = inner.serialize, inner.deserialize
+    tail = bytes(4) if changelog else b""
+    behind = 8 + len(tail)
 
     def serialize(windowed: Windowed[K]) -> bytes:
-        return write(windowed.key) + _START.pack(windowed.window.start)
+        return write(windowed.key) + _START.pack(windowed.window.start) + tail
 
     def deserialize(data: bytes) -> Windowed[K]:
-        (start,) = _START.unpack_from(data, len(data) - 8)
+        (start,) = _START.unpack_from(data, len(data) - behind)
         end = LATEST if size_ms is None else min(start + size_ms, LATEST)
-        return Windowed(read(data[:-8]), Window(start, end))
+        return Windowed(read(data[:-behind]), Window(start, end))
 
     return WindowedSerde(inner, serialize, deserialize)
 

@@ -10,6 +10,7 @@ separately, since that is the input of the next node.
 from __future__ import annotations
 
 import abc
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -68,6 +69,13 @@ class Rows(Iterator[Any]):
 
     def __next__(self) -> Any:
         return next(self._rows)
+
+    def peek_next_key(self) -> Any:
+        """The key of the next row, which stays in its place. Raises LookupError where there is none."""
+        for row in self._rows:
+            self._rows = itertools.chain((row,), self._rows)
+            return row[0]
+        raise LookupError("there is no next row")
 
     def close(self) -> None:
         """Release the resources of the read. Rows that were not read yet are lost."""

@@ -34,11 +34,11 @@ class Row(NamedTuple):
 
 
 def rows(text: str, heading: str) -> list[Row]:
-    """The rows of one chapter of the page. Raises ValueError for a line of a table that is no row."""
+    """The rows of one section of the page. Raises ValueError for a line of a table that is no row."""
     _, _, rest = text.partition(f"\n## {heading}\n")
-    chapter, _, _ = rest.partition("\n## ")
+    section, _, _ = rest.partition("\n## ")
     found = []
-    for line in chapter.splitlines():
+    for line in section.splitlines():
         if not line.startswith("|") or line.startswith(("|---", "| Java ", "| Property ")):
             continue
         match = _ROW.match(line)

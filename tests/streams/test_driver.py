@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from odradek.streams.driver import TopologyTestDriver
+from odradek.streams.dsl.builder import StreamsBuilder
 from odradek.streams.errors import Response, SerializationError, StreamsError
 from odradek.streams.nodes import NodeContext
 from odradek.streams.processor import Processor, ProcessorContext, PunctuationType
-from odradek.streams.records import Record
+from odradek.streams.records import Record, TaskId
 from odradek.streams.serdes import JSON, LONG, STRING
 from odradek.streams.stores.builders import key_value_store, timestamped_key_value_store
 from odradek.streams.topology import Topology
@@ -284,3 +285,34 @@ def test_created_operators_are_closed_where_another_fails(tmp_path: Path) -> Non
     with pytest.raises(RuntimeError, match="it cannot be created"):
         TopologyTestDriver(topology)
     assert [file.closed for file in opened] == [True]
+
+
+def test_an_error_has_the_id_of_its_task() -> None:
+    def fail(value: str) -> str:
+        raise ValueError(value)
+
+    builder = StreamsBuilder()
+    builder.stream("in").map_values(fail).to("out")
+    settings = {"default.key.serde": STRING, "default.value.serde": STRING}
+    with TopologyTestDriver(builder.build(), settings) as driver:
+        with pytest.raises(StreamsError) as raised:
+            driver.create_input_topic("in", STRING, STRING).pipe_input("bad")
+        assert raised.value.task_id == TaskId(0, 0)
+
+
+def test_an_error_of_a_punctuator_has_the_id_of_its_task() -> None:
+    class Punctual(Processor):
+        def init(self, context: ProcessorContext) -> None:
+            context.schedule(5, PunctuationType.WALL_CLOCK_TIME, self.fail)
+
+        def fail(self, now: int) -> None:
+            raise ValueError(now)
+
+        def process(self, record: Record) -> None:
+            """Nothing."""
+
+    topology = Topology().add_source("source", "in").add_processor("punctual", Punctual, "source")
+    settings = {"default.key.serde": STRING, "default.value.serde": STRING}
+    with TopologyTestDriver(topology, settings) as driver, pytest.raises(StreamsError) as raised:
+        driver.advance_wall_clock_time(5)
+    assert raised.value.task_id == TaskId(0, 0)

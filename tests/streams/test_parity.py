@@ -37,8 +37,8 @@ def test_a_name_that_does_not_exist_is_found() -> None:
     assert parity.exists("records.TaskId.subtopology")
 
 
-def test_every_row_says_enough() -> None:
-    """What is there has a name; what differs says how; what is missing says why."""
+def test_every_row_is_complete() -> None:
+    """What is there has a name; what differs has its difference; what is missing has its reason."""
     for row in (*CODE, *CONFIG):
         assert bool(row.python) == (row.state != "not"), row
         assert bool(row.why) == (row.state != "there"), row

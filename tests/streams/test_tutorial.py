@@ -31,7 +31,7 @@ class Step(NamedTuple):
 
 
 class Application(NamedTuple):
-    """A chapter: a program, its test, and a session."""
+    """A section: a program, its test, and a session."""
 
     name: str
     program: str
@@ -41,15 +41,15 @@ class Application(NamedTuple):
 
 
 def applications() -> list[Application]:
-    """The chapters that have a program."""
+    """The sections that have a program."""
     found = []
-    for chapter in re.split(r"^## ", PAGE.read_text(), flags=re.MULTILINE)[1:]:
-        blocks = BLOCK.findall(chapter)
+    for section in re.split(r"^## ", PAGE.read_text(), flags=re.MULTILINE)[1:]:
+        blocks = BLOCK.findall(section)
         if not blocks:
             continue
         (_, program), (_, test), (_, session) = blocks
         name = re.match(r"# (\w+)\.py\n", program)
-        assert name is not None, chapter[:40]
+        assert name is not None, section[:40]
         assert test.startswith(f"# test_{name[1]}.py\n")
         steps = [STEP.match(line) for line in session.splitlines()]
         assert all(steps), session

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from typing import Any
 
@@ -9,10 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from odradek.streams.dsl.options import Grouped, Materialized
+from odradek.streams.driver import TopologyTestDriver
+from odradek.streams.dsl.builder import StreamsBuilder
+from odradek.streams.dsl.options import Grouped, Materialized, Produced
 from odradek.streams.errors import TopologyError
+from odradek.streams.records import Window
 from odradek.streams.serdes import STRING
-from odradek.streams.windows import EmitStrategy, SessionWindows, SlidingWindows, TimeWindows, UnlimitedWindows
+from odradek.streams.windows import EmitStrategy, SessionWindows, SlidingWindows, TimeWindows, UnlimitedWindows, Windows
 from tests.streams.oracle.implementations import Pass, Piped, both_refuse, records, same
 from tests.streams.windowed_topologies import STRINGS, aggregated
 
@@ -123,3 +127,56 @@ def test_invalid_windows_are_rejected(java: None) -> None:
     ):
         with pytest.raises(ValueError, match=r"must|should|cannot"):
             wrong()
+
+
+class Aligned(Windows):
+    """The windows of TimeWindows, as a user's own."""
+
+    size_ms = 20
+    grace_ms = 5
+
+    def windows_for(self, timestamp: int) -> list[Window]:
+        return HOPPING.windows_for(timestamp)
+
+
+@pytest.mark.parametrize("emit", EmitStrategy)
+@pytest.mark.parametrize("caching", [True, False])
+def test_windows_of_a_users_own(java: None, emit: EmitStrategy, caching: bool) -> None:
+    """Java's windows on one side, the same windows written by hand on the other."""
+
+    def build(b: Any) -> None:
+        windows = Aligned() if isinstance(b, StreamsBuilder) else HOPPING
+        windowed = b.stream("in", STRINGS).group_by_key().windowed_by(windows).emit_strategy(emit)
+        table = windowed.reduce(lambda one, other: f"{one}+{other}", Materialized(value=STRING, caching=caching))
+        table.to_stream().map(lambda key, value: (str(key), value)).to("out")
+
+    @settings(max_examples=8, deadline=None)
+    @given(records("in"))
+    def run(steps: list[Piped]) -> None:
+        same(build, steps)
+
+    run()
+
+
+class Months(Windows):
+    """Windows of different lengths."""
+
+    size_ms = 31
+    grace_ms = 0
+
+    def windows_for(self, timestamp: int) -> list[Window]:
+        starts = (0, 31, 59, 90)
+        return [Window(start, end) for start, end in itertools.pairwise(starts) if start <= timestamp < end]
+
+
+def test_windows_of_different_lengths_close_at_their_own_end() -> None:
+    builder = StreamsBuilder()
+    table = builder.stream("in", STRINGS).group_by_key().windowed_by(Months()).count(Materialized(caching=False))
+    table.to_stream().map(lambda key, count: (str(key), str(count))).to("out", Produced(STRING, STRING))
+    with TopologyTestDriver(builder.build()) as driver:
+        lines = driver.create_input_topic("in", STRING, STRING)
+        for at in (30, 31, 58, 59, 58):  # the last is late: its window ended at 59
+            lines.pipe_input("k", "v", timestamp=at)
+        found = driver.create_output_topic("out", STRING, STRING).read_key_values_to_list()
+        assert found == [("[k@0/31]", "1"), ("[k@31/59]", "1"), ("[k@31/59]", "2"), ("[k@59/90]", "1")]
+        assert driver.dropped_records == 1

@@ -186,6 +186,23 @@ class JavaTopology:
         self.java.addGlobalStore(options.store_builder(builder), source, extractor, *readers, topic, processor, of)
         return self
 
+    def add_read_only_state_store(
+        self,
+        builder: Any,
+        source: str,
+        topic: str,
+        processor: str,
+        supplier: Callable[[], Any],
+        *,
+        key: Serde[Any] | None = None,
+        value: Serde[Any] | None = None,
+    ) -> JavaTopology:
+        """Topology.addReadOnlyStateStore."""
+        readers = jpype.JObject(_deserializer(key), java().Deserializer), _deserializer(value)
+        of = _supplier(supplier, fixed_key=False)
+        self.java.addReadOnlyStateStore(options.store_builder(builder), source, *readers, topic, processor, of)
+        return self
+
     def build(self) -> Any:
         """Java's Topology."""
         return self.java

@@ -1,4 +1,4 @@
-"""A program in which type checkers must find nothing, and in which they know the type of each stream."""
+"""A program in which type checkers must find nothing, and in which they find the type of each stream."""
 
 from __future__ import annotations
 
