@@ -170,7 +170,7 @@ def test_a_response_that_fails_does_not_delay_the_others() -> None:
 def test_an_exception_of_the_log_counts_as_a_refusal() -> None:
     class Refusing(MemoryLog):
         def append(self, *_: object, **__: object) -> None:
-            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "no longer the leader")
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "the disk has failed")
 
     harness = Harness()
     harness.log = Refusing()
