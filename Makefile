@@ -6,8 +6,9 @@ PYTHON ?= $(firstword $(foreach p,python3 python3.14 python3.13 python3.12 pytho
 BIN := .venv/bin
 # In a process of their own: what other tests leave to a thread or to the collector of cycles would count, too.
 MEASURE_MEMORY = $(shell grep -rl pytest.mark.memory --include="test_*.py" tests)
-# A file is one worker's: what it caches, and its fixtures of a module, are made once.
-QUICK := -n auto --maxprocesses 8 --dist loadfile --no-loadscope-reorder
+# A file is one worker's: what it caches, and its fixtures of a module, are made once. One worker more than there are
+# processors, because some tests wait.
+QUICK := -n $(shell n=$$(getconf _NPROCESSORS_ONLN); echo $$((n < 7 ? n + 1 : 8))) --dist loadfile --no-loadscope-reorder
 SOURCES := pyproject.toml $(wildcard protocol/*.c protocol/*.h)
 
 # Every broker of a test is a process of its own. Where Python may not keep what it has compiled (some machines and images
@@ -17,7 +18,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # The order of sets is the same in every run.
 export PYTHONHASHSEED := 0
 
-.PHONY: run test jars programs lint memory check format wheel docs bench simulate mutants explore soak hostile compose-check clean
+.PHONY: run test jars programs lint memory check quick format wheel docs bench simulate mutants explore soak hostile compose-check clean
 
 run: .venv/.installed
 	@exec $(BIN)/odradek broker --override broker.id=0 --override listeners=PLAINTEXT://127.0.0.1:9092 \
@@ -41,7 +42,9 @@ memory:
 	$(BIN)/python -m pytest -m memory $(MEASURE_MEMORY)
 
 check: .venv/.installed-dev
-	$(BIN)/python -m tests.lint
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync=line lint quick
+
+quick:
 	$(BIN)/python -m pytest $(QUICK) -m "not slow and not jvm"
 
 format: .venv/.installed-dev

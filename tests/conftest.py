@@ -9,12 +9,13 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 from pytest_asyncio import is_async_test
 
-from tests import searches
+from tests import searches, temporary_folders
 from tests.jvm.kafka import Kafka, running_kafka
 from tests.scheduling import arrange
 from tests.support.connections import closing_connections
 
 searches.load()
+temporary_folders.use_memory()
 # pytest-asyncio asks for the loop before its first test. Where none was ever set, Python makes one, which stays open.
 asyncio.set_event_loop(None)
 gc.disable()  # until all tests are collected: what is imported and collected stays

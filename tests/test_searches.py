@@ -128,7 +128,7 @@ def test_threads_of_clients_do_not_draw_from_the_numbers_of_a_test(monkeypatch: 
     """Kazoo's thread draws a number before each ping: Hypothesis would report a strategy that uses `random`."""
     connection = kazoo.protocol.connection
     monkeypatch.setattr(connection, "random", random)
-    searches.seed_random()
+    searches.separate_clients()
     before = random.getstate()
     connection.random.randint(1, 40)
     assert random.getstate() == before

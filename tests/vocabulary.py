@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tokenize
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -86,8 +87,12 @@ _PROSE: Final = re.compile(
     r"(?<![\w`./-])(?:" + "|".join(f"(?:{each})" for each in PHRASES) + r")(?![\w-])", re.I | re.M
 )
 _CODE: Final = re.compile(r"```.*?```|`[^`\n]*`", re.S)
+_SEVERAL_WORDS: Final = re.compile(r"\bin\W+force\b|\bours\W+and\W+theirs\b", re.I)
+"""The phrases of more than one word, also where a text is written in parts."""
+_LETTERS: Final = re.compile(r"[A-Za-z]+")
 _LEVELS: Final = frozenset({"debug", "info", "warning", "error", "exception", "critical"})
 _LOGGERS: Final = frozenset({"log", "_log", "logger", "_logger"})
+_LOG_CALL: Final = re.compile(rf"(?:{'|'.join(_LOGGERS)})\.(?:{'|'.join(_LEVELS)})\(")
 _LOG_TEXT: Final = re.compile(r"[A-Za-z][^%=]*[A-Za-z)](?:(?: [a-z_]+=%\S+)+)?")
 """A fixed phrase, then key=value pairs."""
 
@@ -122,8 +127,30 @@ def check_identifier(path: str, name: str, line: int) -> Iterator[Finding]:
             yield Finding(path, line, f"identifier {name}: {instead}")
 
 
+@cache
+def _is_suspect(letters: str, in_broker: bool) -> bool:
+    """Whether these letters can be part of a finding."""
+    words = [word.lower() for word in _WORD.findall(letters)]
+    return any(
+        word in IDENTIFIERS or (in_broker and word in BROKER_IDENTIFIERS) or _PROSE.fullmatch(word) for word in words
+    )
+
+
+def _can_have_findings(path: str, source: str) -> bool:
+    """Whether a file has to be parsed. Most have no word of those that the rules name, and no log call."""
+    if path.startswith(PRODUCT) and _LOG_CALL.search(source):
+        return True
+    spaced = source.replace("\\n", " ").replace("\\t", " ")  # what is escaped separates words, too
+    in_broker = path.startswith("broker/")
+    return any(_is_suspect(each, in_broker) for each in set(_LETTERS.findall(spaced))) or bool(
+        _SEVERAL_WORDS.search(spaced)
+    )
+
+
 def check_python(path: str, source: str) -> Iterator[Finding]:
     """Identifiers, comments, docstrings, log calls and, in the product, every other text."""
+    if not _can_have_findings(path, source):
+        return
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type == tokenize.NAME:
             yield from check_identifier(path, token.string, token.start[0])
