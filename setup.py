@@ -4,8 +4,12 @@ The source folders are packages of `odradek` (package-dir in pyproject.toml), so
 of the import system, which mypy and pyright do not run. Both look for stub packages (PEP 561) along the search path, so
 the install also adds a folder with one, `odradek-stubs`, whose entries are links to the sources. Python cannot import a
 name with a hyphen, so at run time the folder has no effect. A wheel needs nothing of this.
+
+The project's addresses in a release's metadata are those of the repository that GitHub Actions builds, so that a fork
+names itself. A build elsewhere has none.
 """
 
+import os
 import tomllib
 from pathlib import Path
 
@@ -33,6 +37,21 @@ def link_sources():
     return VIEW
 
 
+def project_urls(environment=os.environ):
+    """The addresses of the repository that the workflow builds, by label; none outside of a workflow."""
+    server, name = environment.get("GITHUB_SERVER_URL"), environment.get("GITHUB_REPOSITORY")
+    if not (server and name):
+        return {}
+    source = f"{server}/{name}"
+    files = f"{source}/blob/main"
+    return {
+        "Source": source,
+        "Documentation": f"{files}/docs/README.md",
+        "Changelog": f"{files}/CHANGELOG.md",
+        "Issues": f"{source}/issues",
+    }
+
+
 class WithStubPackage:
     """setuptools' way of an editable install, and a path to the stub package."""
 
@@ -58,4 +77,4 @@ class EditableWheel(editable_wheel):
         return WithStubPackage(super()._select_strategy(*arguments))
 
 
-setup(cmdclass={"editable_wheel": EditableWheel})
+setup(cmdclass={"editable_wheel": EditableWheel}, project_urls=project_urls())

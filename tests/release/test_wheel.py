@@ -16,9 +16,26 @@ from tests.release import smoke, wheel
 PYPROJECT = wheel.pyproject()
 
 
+def check_addresses(built: Path, source: str) -> None:
+    """The metadata has the addresses of the repository that the workflow builds, and the files there exist."""
+    with zipfile.ZipFile(built) as archive:
+        (name,) = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
+        metadata = archive.read(name).decode()
+    addresses = dict(re.findall(r"^Project-URL: (\w+), (.*)$", metadata, re.MULTILINE))
+    assert addresses["Source"] == source
+    assert addresses["Issues"] == f"{source}/issues"
+    files = [addresses[label].removeprefix(f"{source}/blob/main/") for label in ("Documentation", "Changelog")]
+    assert [file for file in files if not (wheel.ROOT / file).is_file()] == []
+
+
 @pytest.mark.slow
-def test_the_wheel_serves_in_an_empty_environment_without_a_compiler(tmp_path: Path) -> None:
+def test_the_wheel_serves_in_an_empty_environment_without_a_compiler(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GITHUB_SERVER_URL", "https://github.example")
+    monkeypatch.setenv("GITHUB_REPOSITORY", "kafka/odradek")
     sdist, built = wheel.make(tmp_path)
+    check_addresses(built, "https://github.example/kafka/odradek")
     version = PYPROJECT["project"]["version"]
     assert sdist.name == f"odradek-{version}.tar.gz"
     assert built.name.startswith(f"odradek-{version}-cp3")
@@ -54,6 +71,10 @@ def test_the_release_builds_for_every_supported_python_and_runs_the_smoke_test()
     assert settings["build"].split()[0] == f"cp3{oldest[1]}-*"
     command = shlex.split(settings["test-command"])
     assert command == ["python", str(wheel.SMOKE).replace(str(wheel.ROOT), "{project}")]
+
+
+def test_the_variables_of_the_repository_reach_the_container_of_a_build() -> None:
+    assert PYPROJECT["tool"]["cibuildwheel"]["linux"]["environment-pass"] == ["GITHUB_SERVER_URL", "GITHUB_REPOSITORY"]
 
 
 def test_the_changelog_begins_with_this_version() -> None:
