@@ -7,6 +7,7 @@ the pipe when the test process dies, for any reason, and the guard then kills th
 
 from __future__ import annotations
 
+import atexit
 import functools
 import os
 import signal
@@ -28,13 +29,19 @@ class Watchdog:
 
     def watch(self, pid: int) -> None:
         """Ends process `pid` together with this one, from now on."""
-        self._tell(f"+{pid}\n")
+        self._send(f"+{pid}\n")
 
     def forget(self, pid: int) -> None:
         """Process `pid` has been waited for: the kernel may give its number to another process."""
-        self._tell(f"-{pid}\n")
+        self._send(f"-{pid}\n")
 
-    def _tell(self, line: str) -> None:
+    def close(self) -> None:
+        """End the guard, and with it what it still watches."""
+        assert self._guard.stdin is not None
+        self._guard.stdin.close()
+        self._guard.wait()
+
+    def _send(self, line: str) -> None:
         assert self._guard.stdin is not None
         with suppress(BrokenPipeError):
             self._guard.stdin.write(line.encode())
@@ -44,7 +51,9 @@ class Watchdog:
 @functools.cache
 def watchdog() -> Watchdog:
     """The one watchdog of this process, started on first use."""
-    return Watchdog()
+    made = Watchdog()
+    atexit.register(made.close)
+    return made
 
 
 def _guard() -> None:
