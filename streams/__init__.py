@@ -14,9 +14,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from odradek.streams.driver import TestInputTopic, TestOutputTopic, TopologyTestDriver
+from odradek.streams.dsl.branched import BranchedKStream
 from odradek.streams.dsl.builder import StreamsBuilder
 from odradek.streams.dsl.grouped import KGroupedStream, KGroupedTable
-from odradek.streams.dsl.kstream import BranchedKStream, KStream
+from odradek.streams.dsl.kstream import KStream
 from odradek.streams.dsl.ktable import GlobalKTable, KTable
 from odradek.streams.dsl.options import (
     Branched,

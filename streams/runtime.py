@@ -22,8 +22,8 @@ import atexit
 import contextlib
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, overload
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from odradek.streams.checks import check_application
 from odradek.streams.client_state import ENDED, ClientState, State, StateListener
@@ -31,37 +31,20 @@ from odradek.streams.config import StreamsConfig
 from odradek.streams.errors import ShutdownRequestedError, StreamsError, UncaughtResponse
 from odradek.streams.group.authentication import ConnectionSecurity
 from odradek.streams.group.subscription_info import Hosts
+from odradek.streams.interactive_queries import InteractiveQueries
 from odradek.streams.java_names import JavaNames
 from odradek.streams.lifecycle import Lifecycle
 from odradek.streams.metrics import Metrics, client_metrics
-from odradek.streams.queries import (
-    Kind,
-    LocalStores,
-    ReadOnlyKeyValueStore,
-    ReadOnlySessionStore,
-    ReadOnlyVersionedStore,
-    ReadOnlyWindowStore,
-    make_view,
-)
 from odradek.streams.running.application import Application
 from odradek.streams.running.client import Clients
 from odradek.streams.running.global_state import GlobalState, make_global_state
-from odradek.streams.running.leadership import GroupLeader, end_offsets
-from odradek.streams.running.locations import (
-    KeyQueryMetadata,
-    LagInfo,
-    Locations,
-    Serializer,
-    StreamsMetadata,
-    local_lags,
-)
+from odradek.streams.running.leadership import GroupLeader
 from odradek.streams.running.restoration import CONSUMER as RESTORE_CONSUMER
 from odradek.streams.running.restoration import RestoreListener
 from odradek.streams.running.state_directory import open_state_directory
 from odradek.streams.running.stream_threads import StreamThreads, TaskMetadata, ThreadMetadata
 from odradek.streams.running.thread import StreamThread
-from odradek.streams.serdes import Serde
-from odradek.streams.topology import Partitioner, Topology
+from odradek.streams.topology import Topology
 
 log = logging.getLogger(__name__)
 
@@ -69,7 +52,7 @@ log = logging.getLogger(__name__)
 UncaughtExceptionHandler = Callable[[Exception], UncaughtResponse]
 
 
-class KafkaStreams(JavaNames, Lifecycle):
+class KafkaStreams(JavaNames, InteractiveQueries, Lifecycle):
     """A client. Any thread may call its methods."""
 
     def __init__(
@@ -89,7 +72,6 @@ class KafkaStreams(JavaNames, Lifecycle):
         self.config = StreamsConfig(config)
         check_application(topology, self.config)
         ConnectionSecurity.of(self.config)  # raises now rather than in a thread
-        self.topology = topology
         self.failure: Exception | None = None
         """The error that ended the client, in state ERROR."""
         self.failed_threads = 0
@@ -113,13 +95,7 @@ class KafkaStreams(JavaNames, Lifecycle):
         self._starter: threading.Thread | None = None
         """The thread that runs `start`; the thread that closes the client waits for it."""
         self._closer: threading.Thread | None = None
-        self._locations = Locations(
-            topology,
-            self.config["application.id"],
-            self.config["application.server"],
-            lambda topic: self._threads.started_application().partitions_of(topic),
-        )
-        self._stores = LocalStores(lambda: self.stream_threads, lambda: self.global_state)
+        InteractiveQueries.__init__(self, topology, self.config, self._state, self._threads)
 
     # ---- lifecycle
 
@@ -200,87 +176,9 @@ class KafkaStreams(JavaNames, Lifecycle):
         return self._threads.metadata()
 
     @property
-    def stream_threads(self) -> Sequence[StreamThread]:
-        """The running threads, for queries and metrics."""
-        return self._threads.all
-
-    @property
     def global_state(self) -> GlobalState | None:
         """The global stores; None where the topology has none, and before they are restored."""
         return self._global if self._threads.application is not None else None
-
-    # ---- queries
-
-    @overload
-    def store(
-        self,
-        name: str,
-        kind: Literal["key-value", "timestamped-key-value"] = "key-value",
-        *,
-        partition: int | None = None,
-        stale: bool = False,
-    ) -> ReadOnlyKeyValueStore: ...
-
-    @overload
-    def store(
-        self,
-        name: str,
-        kind: Literal["window", "timestamped-window"],
-        *,
-        partition: int | None = None,
-        stale: bool = False,
-    ) -> ReadOnlyWindowStore: ...
-
-    @overload
-    def store(
-        self, name: str, kind: Literal["session"], *, partition: int | None = None, stale: bool = False
-    ) -> ReadOnlySessionStore: ...
-
-    @overload
-    def store(
-        self, name: str, kind: Literal["versioned"], *, partition: int | None = None, stale: bool = False
-    ) -> ReadOnlyVersionedStore: ...
-
-    def store(self, name: str, kind: Kind = "key-value", *, partition: int | None = None, stale: bool = False) -> Any:
-        """A view of this instance's part of a store; see `queries.py`. It reads the stores of its own tasks alone:
-        `query_metadata_for_key` returns the instance that has a key.
-
-        `partition` narrows it to one task's store; with `stale` it also reads standbys and tasks that are being
-        restored. Raises UnknownStateStoreError, InvalidStateStoreError for another kind of store or a client that was
-        not started, StreamsError for one that has ended. Reads raise InvalidStateStoreError while the stores are on
-        other instances.
-        """
-        self._state.check_alive()
-        return make_view(self.topology, name, kind, self._stores.finder(name, kind, partition, stale))
-
-    def query_metadata_for_key(
-        self, store: str, key: Any, serializer: Serde[Any] | Serializer, partitioner: Partitioner | None = None
-    ) -> KeyQueryMetadata | None:
-        """The instance that has a key, and its standbys; None where there is no such store (KIP-535).
-
-        `partitioner` is the partitioner that writes the source topics of the store, where that is not the default.
-        Instances are identified by their application.server. Raises StreamsError.
-        """
-        self._state.check_alive()
-        serialize = serializer.serialize if isinstance(serializer, Serde) else serializer
-        return self._locations.of_key(store, key, serialize, partitioner)
-
-    def streams_metadata_for_store(self, store: str) -> list[StreamsMetadata]:
-        """The instances that have a partition of a store. Raises StreamsError."""
-        self._state.check_alive()
-        return self._locations.of_store(store)
-
-    def metadata_for_all_streams_clients(self) -> list[StreamsMetadata]:
-        """All instances that have an application.server, and their stores and partitions. Raises StreamsError."""
-        self._state.check_alive()
-        return self._locations.everywhere()
-
-    def all_local_store_partition_lags(self) -> dict[str, dict[int, LagInfo]]:
-        """The lags of this instance's stores behind their changelogs, by store and partition. Raises StreamsError."""
-        self._state.check_alive()
-        admin, timeout_s = self._threads.started_application().admin, self.config["request.timeout.ms"] / 1000
-        states = [found for thread in self.stream_threads for found in thread.states()]
-        return local_lags(states, lambda places: end_offsets(admin, places, timeout_s))
 
     # ---- metrics
 

@@ -14,6 +14,7 @@ from odradek.streams.dsl.graph import Graph
 from odradek.streams.dsl.ktable import KTable
 from odradek.streams.dsl.materialization import materialization
 from odradek.streams.dsl.options import Materialized, TableJoined
+from odradek.streams.dsl.table_base import TableBase
 from odradek.streams.functions import OF_TWO, OF_VALUE
 from odradek.streams.operators.foreign_key import (
     KEY_SETTING,
@@ -66,7 +67,7 @@ class _Names:
 
 
 def join_by_foreign_key(
-    this: KTable[Any, Any],
+    this: TableBase[Any, Any],
     other: KTable[Any, Any],
     joiner: Callable[[Any, Any], Any],
     foreign_key: Callable[[Any], Any],
@@ -119,7 +120,7 @@ def _add_processor(graph: Graph, name: str, operator: Any, parent: str, stores: 
 def _add_registration(
     graph: Graph,
     names: _Names,
-    this: KTable[Any, Any],
+    this: TableBase[Any, Any],
     other: KTable[Any, Any],
     store_settings: TableJoined,
     send: SubscriptionSend,
@@ -179,7 +180,7 @@ def _add_response(
 def _add_result(
     graph: Graph,
     names: _Names,
-    this: KTable[Any, Any],
+    this: TableBase[Any, Any],
     materialized: Materialized[Any, Any] | str | None,
     sources: frozenset[str],
 ) -> KTable[Any, Any]:

@@ -20,6 +20,8 @@ from odradek.streams.dsl.graph import Graph
 from odradek.streams.dsl.ktable import GlobalKTable, KTable
 from odradek.streams.dsl.materialization import Materialization, materialization
 from odradek.streams.dsl.options import Joined, Materialized, StreamJoined, TableJoined
+from odradek.streams.dsl.stream_base import StreamBase
+from odradek.streams.dsl.table_base import TableBase
 from odradek.streams.errors import TopologyError
 from odradek.streams.functions import JOINER, OF_RECORD, OF_TWO, with_key
 from odradek.streams.operators.join_buffer import JoinBufferBuilder
@@ -55,7 +57,7 @@ IN_MEMORY: Final = "in_memory"
 
 
 def join_stream(
-    this: KStream[Any, Any],
+    this: StreamBase[Any, Any],
     other: KStream[Any, Any] | KTable[Any, Any] | GlobalKTable[Any, Any],
     joiner: Callable[..., Any],
     kind: JoinKind,
@@ -73,7 +75,7 @@ def join_stream(
 
 
 def _joined_stream(
-    this: KStream[Any, Any],
+    this: StreamBase[Any, Any],
     other: KStream[Any, Any] | KTable[Any, Any] | GlobalKTable[Any, Any],
     joiner: Callable[..., Any],
     kind: JoinKind,
@@ -109,7 +111,7 @@ def copartition(graph: Graph, sources: frozenset[str]) -> None:
 
 
 def _repartitioned(
-    stream: KStream[Any, Any], name: str | None, key: Serde[Any] | None, value: Serde[Any] | None
+    stream: StreamBase[Any, Any], name: str | None, key: Serde[Any] | None, value: Serde[Any] | None
 ) -> KStream[Any, Any]:
     """The stream, repartitioned so that equal keys are in one partition (KStreamImpl.repartitionForJoin).
 
@@ -152,7 +154,7 @@ class _StreamStreamJoin:
         if ours is not None and theirs is not None and ours.name == theirs.name:
             raise TopologyError("Both StoreSuppliers have the same name.  StoreSuppliers must provide unique names")
 
-    def of(self, this: KStream[Any, Any], other: KStream[Any, Any]) -> KStream[Any, Any]:
+    def of(self, this: StreamBase[Any, Any], other: KStream[Any, Any]) -> KStream[Any, Any]:
         """Write the nodes of the join."""
         from odradek.streams.dsl.kstream import KStream
 
@@ -277,7 +279,7 @@ def _add_window(graph: Graph, node: str, store: str, parent: str) -> None:
 
 
 def _with_table(
-    this: KStream[Any, Any],
+    this: StreamBase[Any, Any],
     table: KTable[Any, Any],
     joiner: Callable[..., Any],
     kind: JoinKind,
@@ -336,7 +338,7 @@ def _check_grace(topology: Topology, stores: tuple[str, ...], grace_ms: int) -> 
 
 
 def _with_global_table(
-    this: KStream[Any, Any],
+    this: StreamBase[Any, Any],
     table: GlobalKTable[Any, Any],
     joiner: Callable[..., Any],
     kind: JoinKind,
@@ -362,7 +364,7 @@ def _with_global_table(
 
 
 def join_table(
-    this: KTable[Any, Any],
+    this: TableBase[Any, Any],
     other: KTable[Any, Any],
     joiner: Callable[..., Any],
     kind: JoinKind,
@@ -385,7 +387,7 @@ def join_table(
 
 
 def _with_same_key(
-    this: KTable[Any, Any],
+    this: TableBase[Any, Any],
     other: KTable[Any, Any],
     joiner: Callable[[Any, Any], Any],
     kind: JoinKind,

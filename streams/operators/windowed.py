@@ -95,10 +95,8 @@ class WindowedAggregate(WindowedTable):
         """The function of one task."""
         starts_for, size, grace = starts_of(self._windows), self._windows.size_ms, self._windows.grace_ms
         initializer, aggregator = self._initializer, self._aggregator
-        store, task, forward = node.store(self.store), node.task, node.forward
-        fetch, put = store.fetch, store.put
-        forwards, send_old = not self.caches(node) and not self.final, self.send_old
-        emit = final_results(node, self.store, self._closed(node)) if self.final else None
+        store, forwards, emit = self._bound(node)
+        task, forward, fetch, put, send_old = node.task, node.forward, store.fetch, store.put, self.send_old
         observed = NO_TIMESTAMP
 
         def process(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
@@ -132,6 +130,11 @@ class WindowedAggregate(WindowedTable):
 
         return process
 
+    def _bound(self, node: NodeContext) -> tuple[Any, bool, Callable[[int, Headers], None] | None]:
+        """The store of one task, whether each update is forwarded, and the function that forwards final results."""
+        emit = final_results(node, self.store, self._closed(node)) if self.final else None
+        return node.store(self.store), not self.caches(node) and not self.final, emit
+
     def _closed(self, node: NodeContext) -> Closed:
         store, size, starts_for = node.store(self.store), self._windows.size_ms, self._windows.starts_for
 
@@ -157,9 +160,8 @@ class CustomWindowedAggregate(WindowedAggregate):
     def bind(self, node: NodeContext) -> Process:
         """The function of one task."""
         windows_for, grace = self._windows_for, self._grace_ms
-        store, task, forward, step = node.store(self.store), node.task, node.forward, self._step
-        forwards, send_old = not self.caches(node) and not self.final, self.send_old
-        emit = final_results(node, self.store, self._closed(node)) if self.final else None
+        store, forwards, emit = self._bound(node)
+        task, forward, step, send_old = node.task, node.forward, self._step, self.send_old
         observed = NO_TIMESTAMP
 
         def process(key: Any, value: Any, timestamp: int, headers: Headers) -> None:

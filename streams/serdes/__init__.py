@@ -21,49 +21,26 @@ for Avro, JSON Schema and Protobuf in Confluent's wire format.
 
 from __future__ import annotations
 
-from odradek.streams.serdes.formats import (
-    BOOLEAN,
-    BYTES,
-    DOUBLE,
-    FLOAT,
-    INTEGER,
-    JSON,
-    LONG,
-    SHORT,
-    STRING,
-    UUID,
-    VOID,
-    DerivedSerde,
-    Serde,
-    fixed,
-)
-from odradek.streams.serdes.lists import list_serde
-from odradek.streams.serdes.schema_registry import SchemaRegistry
-from odradek.streams.serdes.typed import json_serde, msgpack_serde, pydantic_serde
-from odradek.streams.serdes.windowed import LATEST, WindowedSerde, session_windowed_serde, windowed_serde
-
-__all__ = [
-    "BOOLEAN",
-    "BYTES",
-    "DOUBLE",
-    "FLOAT",
-    "INTEGER",
-    "JSON",
-    "LATEST",
-    "LONG",
-    "SHORT",
-    "STRING",
-    "UUID",
-    "VOID",
-    "DerivedSerde",
-    "SchemaRegistry",
-    "Serde",
-    "WindowedSerde",
-    "fixed",
-    "json_serde",
-    "list_serde",
-    "msgpack_serde",
-    "pydantic_serde",
-    "session_windowed_serde",
-    "windowed_serde",
-]
+from odradek.streams.serdes.formats import BOOLEAN as BOOLEAN
+from odradek.streams.serdes.formats import BYTES as BYTES
+from odradek.streams.serdes.formats import DOUBLE as DOUBLE
+from odradek.streams.serdes.formats import FLOAT as FLOAT
+from odradek.streams.serdes.formats import INTEGER as INTEGER
+from odradek.streams.serdes.formats import JSON as JSON
+from odradek.streams.serdes.formats import LONG as LONG
+from odradek.streams.serdes.formats import SHORT as SHORT
+from odradek.streams.serdes.formats import STRING as STRING
+from odradek.streams.serdes.formats import UUID as UUID
+from odradek.streams.serdes.formats import VOID as VOID
+from odradek.streams.serdes.formats import DerivedSerde as DerivedSerde
+from odradek.streams.serdes.formats import Serde as Serde
+from odradek.streams.serdes.formats import fixed as fixed
+from odradek.streams.serdes.lists import list_serde as list_serde
+from odradek.streams.serdes.schema_registry import SchemaRegistry as SchemaRegistry
+from odradek.streams.serdes.typed import json_serde as json_serde
+from odradek.streams.serdes.typed import msgpack_serde as msgpack_serde
+from odradek.streams.serdes.typed import pydantic_serde as pydantic_serde
+from odradek.streams.serdes.windowed import LATEST as LATEST
+from odradek.streams.serdes.windowed import WindowedSerde as WindowedSerde
+from odradek.streams.serdes.windowed import session_windowed_serde as session_windowed_serde
+from odradek.streams.serdes.windowed import windowed_serde as windowed_serde

@@ -181,31 +181,26 @@ class JavaTopology:
     ) -> JavaTopology:
         """Topology.addGlobalStore."""
         extractor = None if timestamp_extractor is None else options.timestamp_extractor(timestamp_extractor)
-        readers = jpype.JObject(_deserializer(key), java().Deserializer), _deserializer(value)
-        of = _supplier(supplier, fixed_key=False)
-        self.java.addGlobalStore(options.store_builder(builder), source, extractor, *readers, topic, processor, of)
+        nodes = (*_readers(key, value), topic, processor, _supplier(supplier, fixed_key=False))
+        self.java.addGlobalStore(options.store_builder(builder), source, extractor, *nodes)
         return self
 
     def add_read_only_state_store(
-        self,
-        builder: Any,
-        source: str,
-        topic: str,
-        processor: str,
-        supplier: Callable[[], Any],
-        *,
-        key: Serde[Any] | None = None,
-        value: Serde[Any] | None = None,
+        self, builder: Any, source: str, topic: str, processor: str, supplier: Callable[[], Any], **serdes: Serde[Any]
     ) -> JavaTopology:
-        """Topology.addReadOnlyStateStore."""
-        readers = jpype.JObject(_deserializer(key), java().Deserializer), _deserializer(value)
-        of = _supplier(supplier, fixed_key=False)
-        self.java.addReadOnlyStateStore(options.store_builder(builder), source, *readers, topic, processor, of)
+        """Topology.addReadOnlyStateStore; `serdes` are `key` and `value`."""
+        nodes = (*_readers(**serdes), topic, processor, _supplier(supplier, fixed_key=False))
+        self.java.addReadOnlyStateStore(options.store_builder(builder), source, *nodes)
         return self
 
     def build(self) -> Any:
         """Java's Topology."""
         return self.java
+
+
+def _readers(key: Serde[Any] | None = None, value: Serde[Any] | None = None) -> tuple[Any, Any]:
+    """Deserializers of the source of a store; the type of the first decides between Java's overloads."""
+    return jpype.JObject(_deserializer(key), java().Deserializer), _deserializer(value)
 
 
 def invoke(target: Any, kind: str, name: str, /, *arguments: Any, **keywords: Any) -> Any:
