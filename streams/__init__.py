@@ -51,6 +51,7 @@ from odradek.streams.extras import MissingExtraError
 from odradek.streams.operators.table import ValueTransformer
 from odradek.streams.processor import FixedKeyProcessor, Processor, ProcessorContext, PunctuationType
 from odradek.streams.records import Change, Record, RecordMetadata, TaskId, Window, Windowed
+from odradek.streams.sensors import RecordingLevel, Sensor, StreamsMetrics
 from odradek.streams.serdes import (
     BOOLEAN,
     BYTES,
@@ -158,9 +159,11 @@ __all__ = [
     "ReadOnlyStoreMap",
     "Record",
     "RecordMetadata",
+    "RecordingLevel",
     "Repartitioned",
     "Response",
     "SchemaRegistry",
+    "Sensor",
     "Serde",
     "SessionWindows",
     "SlidingWindows",
@@ -169,6 +172,7 @@ __all__ = [
     "StreamJoined",
     "StreamsBuilder",
     "StreamsError",
+    "StreamsMetrics",
     "Suppressed",
     "TableJoined",
     "TaskId",

@@ -21,6 +21,7 @@ from odradek.streams.errors import (
     decide,
 )
 from odradek.streams.records import NO_TIMESTAMP, Headers, RecordMetadata, TaskId
+from odradek.streams.sensors import StreamsMetrics
 
 if TYPE_CHECKING:
     from odradek.streams.stores.cache import ThreadCache
@@ -84,6 +85,7 @@ class TaskContext:
         "state_dir",
         "store_dir",
         "stream_time",
+        "streams_metrics",
         "system_time_ms",
         "task_id",
         "timestamp",
@@ -100,9 +102,10 @@ class TaskContext:
         *,
         store_dir: Path | None = None,
         handlers: Handlers = DEFAULT_HANDLERS,
+        metrics: StreamsMetrics | None = None,
     ) -> None:
         """`clock` returns the wall-clock time in ms. `store_dir` is the task's directory, None where there is no
-        disk.
+        disk; `metrics` are the user's sensors, None for own ones.
         """
         self.task_id = task_id
         self.application_id: str = config["application.id"]
@@ -114,6 +117,7 @@ class TaskContext:
         self.cache = cache
         self.handlers = handlers
         self.system_time_ms = clock
+        self.streams_metrics = StreamsMetrics(config, clock) if metrics is None else metrics
         self.store_dir = store_dir
         self.state_dir = store_dir
         self.timestamp = NO_TIMESTAMP

@@ -192,8 +192,9 @@ class TopologyTestDriver:
         return found
 
     def metrics(self) -> Metrics:
-        """The metrics, by group, name and tags; see `metrics.py`."""
-        return driver_metrics(self, self._tasks.task, threading.current_thread().name)
+        """The metrics, by group, name and tags, the user's sensors among them; see `metrics.py`."""
+        own = driver_metrics(self, self._tasks.task, threading.current_thread().name)
+        return own | self._tasks.sensors.metrics()
 
     def get_all_state_stores(self) -> Mapping[str, Any]:
         """All stores by their names."""

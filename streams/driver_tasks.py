@@ -16,6 +16,7 @@ from odradek.streams.config import StreamsConfig
 from odradek.streams.context import Send, TaskContext
 from odradek.streams.errors import DeadLetter
 from odradek.streams.records import Headers, TaskId
+from odradek.streams.sensors import StreamsMetrics
 from odradek.streams.stores.cache import ThreadCache
 from odradek.streams.task import Task
 from odradek.streams.topology import SourceNode, Subtopology, Topology, make_store
@@ -107,6 +108,7 @@ class DriverTasks:
         """Opens the stores and initializes the processors. Raises StreamsError."""
         self.now_ms = now_ms
         """The wall-clock time."""
+        self.sensors = StreamsMetrics(config, lambda: self.now_ms)
         self.produced: dict[str, deque[ProducedRecord]] = {}
         """The written records that the test has not read yet, by topic."""
         self.stores: dict[str, Any] = {}
@@ -194,6 +196,7 @@ class DriverTasks:
             self._cache,
             store_dir=directory,
             handlers=self._config.handlers,
+            metrics=self.sensors,
         )
 
     def _make_global_task(self) -> Task | None:

@@ -25,6 +25,7 @@ from odradek.streams.errors import (
 from odradek.streams.operators.fusion import FusedFunctionBuilder, Writing
 from odradek.streams.processor import Cancellable, FixedKeyProcessor, ProcessorContext, PunctuationType, Punctuator
 from odradek.streams.records import Headers, Process, Record, RecordMetadata, TaskId
+from odradek.streams.sensors import StreamsMetrics
 from odradek.streams.serdes import Serde
 from odradek.streams.topology import Node, ProcessorNode, SinkNode, SourceNode, Topology, check_topic_name
 
@@ -424,6 +425,9 @@ class _HandContext:
 
     def commit(self) -> None:
         self._task.commit_wanted = True
+
+    def metrics(self) -> StreamsMetrics:
+        return self._task.streams_metrics
 
 
 class _LookingContext(_HandContext):

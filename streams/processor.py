@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, Generic, Protocol
 
 from odradek.streams.records import Record, RecordMetadata, TaskId
+from odradek.streams.sensors import StreamsMetrics
 from odradek.streams.type_variables import K, KOut, V, VOut
 
 
@@ -83,6 +84,9 @@ class ProcessorContext(Protocol[KOut, VOut]):
 
     def commit(self) -> None:
         """Request a commit soon."""
+
+    def metrics(self) -> StreamsMetrics:
+        """The sensors of the application, which all of its threads share."""
 
 
 class Processor(ABC, Generic[K, V, KOut, VOut]):

@@ -44,6 +44,7 @@ from odradek.streams.running.restoration import RestoreListener
 from odradek.streams.running.state_directory import open_state_directory
 from odradek.streams.running.stream_threads import StreamThreads, TaskMetadata, ThreadMetadata
 from odradek.streams.running.thread import StreamThread
+from odradek.streams.sensors import StreamsMetrics
 from odradek.streams.topology import Topology
 
 log = logging.getLogger(__name__)
@@ -90,6 +91,7 @@ class KafkaStreams(JavaNames, InteractiveQueries, Lifecycle):
             on_error=self._thread_failed,
             hosts_changed=self._hosts_changed,
         )
+        self._sensors = StreamsMetrics(self.config)
         self._global: GlobalState | None = None
         self._starting = threading.Lock()
         self._starter: threading.Thread | None = None
@@ -183,8 +185,8 @@ class KafkaStreams(JavaNames, InteractiveQueries, Lifecycle):
     # ---- metrics
 
     def metrics(self) -> Metrics:
-        """The metrics, by group, name and tags; see `metrics.py`."""
-        return client_metrics(self)
+        """The metrics, by group, name and tags, the user's sensors among them; see `metrics.py`."""
+        return client_metrics(self) | self._sensors.metrics()
 
     @property
     def client_id(self) -> str:
@@ -218,6 +220,7 @@ class KafkaStreams(JavaNames, InteractiveQueries, Lifecycle):
                 self._directory,
                 listener=self._restore_listener,
                 on_failure=self._global_failed,
+                sensors=self._sensors,
             )
             self._global.start()
         return Application(
@@ -230,6 +233,7 @@ class KafkaStreams(JavaNames, InteractiveQueries, Lifecycle):
             self._global.stores if self._global is not None else {},
             self._global.lock if self._global is not None else None,
             self._restore_listener,
+            sensors=self._sensors,
         )
 
     def _hosts_changed(self, hosts: Hosts) -> None:

@@ -53,7 +53,7 @@ STORE: Final = "sensors"
 
 
 @dataclass(slots=True)
-class Sensor:
+class SensorStatistics:
     """The statistics of a sensor."""
 
     count: int = 0
@@ -78,7 +78,7 @@ class Sensor:
 class Snapshot:
     """The state of one task, and its position in each partition."""
 
-    sensors: dict[str, Sensor] = field(default_factory=dict)
+    sensors: dict[str, SensorStatistics] = field(default_factory=dict)
     positions: dict[str, int] = field(default_factory=dict)
     """The offset of the last record, by "topic-partition"."""
 
@@ -105,7 +105,7 @@ class Snapshot:
     def decode(cls, data: bytes) -> Snapshot:
         """Reads the result of `encode`."""
         found = json.loads(data)
-        return cls({name: Sensor(*each) for name, each in found["sensors"].items()}, found["positions"])
+        return cls({name: SensorStatistics(*each) for name, each in found["sensors"].items()}, found["positions"])
 
 
 class SnapshotStore(Protocol):
@@ -184,7 +184,7 @@ class Summarize(Processor):
         place = f"{source.topic}-{source.partition}"
         if source.offset <= state.positions.get(place, -1):
             return  # already in the snapshot, though its offset was not committed
-        sensor = state.sensors.setdefault(record.key, Sensor())
+        sensor = state.sensors.setdefault(record.key, SensorStatistics())
         sensor.add(record.value)
         state.positions[place] = source.offset
         self.store.changed = True

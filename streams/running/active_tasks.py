@@ -117,6 +117,7 @@ class ActiveTasks:
             application.config,
             self._cache,
             handlers=application.config.handlers,
+            metrics=application.sensors,
         )
         changelogs = {store: (topic, task_id.partition) for store, topic in subtopology.changelogs.items()}
         return TaskState(

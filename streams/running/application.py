@@ -15,6 +15,7 @@ from odradek.streams.running.client import Clients, partitions_of
 from odradek.streams.running.leadership import GroupLeader
 from odradek.streams.running.restoration import RestoreListener
 from odradek.streams.running.state_directory import StateDirectory
+from odradek.streams.sensors import StreamsMetrics
 from odradek.streams.topology import SinkNode, SourceNode, Topology
 
 
@@ -38,6 +39,8 @@ class Application:
     """Held while a thread reads global stores."""
     restore_listener: RestoreListener | None = None
     clock: Callable[[], int] = now_ms
+    sensors: StreamsMetrics | None = None
+    """The sensors of the user, which all tasks share."""
 
     @property
     def application_id(self) -> str:

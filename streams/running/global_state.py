@@ -35,6 +35,7 @@ from odradek.streams.running.application import now_ms
 from odradek.streams.running.restoration import RestoreListener, take_batch
 from odradek.streams.running.state_directory import StateDirectory
 from odradek.streams.running.store_formats import StoreFormats, format_of
+from odradek.streams.sensors import StreamsMetrics
 from odradek.streams.stores.cache import ThreadCache
 from odradek.streams.stores.keyvalue import directory_of
 from odradek.streams.stores.keyvalue import wipe as wipe_store
@@ -335,12 +336,13 @@ def make_global_state(
     *,
     listener: RestoreListener | None,
     on_failure: Callable[[Exception], None],
+    sensors: StreamsMetrics | None = None,
 ) -> GlobalState:
     """The global stores of an application with this configuration, not started yet."""
     task_id = TaskId(GLOBAL_TASK, GLOBAL_TASK)
     return GlobalState(
         topology,
-        TaskContext(task_id, _NoCollector(), now_ms, config, ThreadCache(0), handlers=config.handlers),
+        TaskContext(task_id, _NoCollector(), now_ms, config, ThreadCache(0), handlers=config.handlers, metrics=sensors),
         consumer,
         directory,
         timeout_s=config["request.timeout.ms"] / 1000,

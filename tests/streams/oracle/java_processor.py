@@ -16,6 +16,7 @@ import jpype
 
 from odradek.streams.processor import FixedKeyProcessor, PunctuationType
 from odradek.streams.records import Record, RecordMetadata, TaskId
+from odradek.streams.sensors import RecordingLevel
 from tests.streams.oracle.java import java
 from tests.streams.oracle.java_driver import python_headers, record_headers
 from tests.streams.oracle.names import camel_case
@@ -78,6 +79,36 @@ def _drain(iterator: Any) -> list[Any]:
     finally:
         if hasattr(iterator, "close"):
             iterator.close()
+
+
+class JavaMetrics:
+    """Java's StreamsMetrics under Odradek's names; sensors are Java's."""
+
+    def __init__(self, metrics: Any) -> None:
+        self.java = metrics
+
+    def add_latency_rate_total_sensor(self, *arguments: Any, tags: Mapping[str, str] | None = None) -> Any:
+        *names, level = arguments
+        return self.java.addLatencyRateTotalSensor(*names, java_level(level), *_tags(tags))
+
+    def add_rate_total_sensor(self, *arguments: Any, tags: Mapping[str, str] | None = None) -> Any:
+        *names, level = arguments
+        return self.java.addRateTotalSensor(*names, java_level(level), *_tags(tags))
+
+    def add_sensor(self, name: str, level: RecordingLevel, *parents: Any) -> Any:
+        return self.java.addSensor(name, java_level(level), *parents)
+
+    def remove_sensor(self, sensor: Any) -> None:
+        self.java.removeSensor(sensor)
+
+
+def java_level(level: RecordingLevel) -> Any:
+    """Java's Sensor.RecordingLevel."""
+    return getattr(jpype.JClass("org.apache.kafka.common.metrics.Sensor$RecordingLevel"), level.name)
+
+
+def _tags(tags: Mapping[str, str] | None) -> list[str]:
+    return [text for pair in (tags or {}).items() for text in pair]
 
 
 class JavaContext:
@@ -146,6 +177,9 @@ class JavaContext:
 
     def commit(self) -> None:
         self.java.commit()
+
+    def metrics(self) -> JavaMetrics:
+        return JavaMetrics(self.java.metrics())
 
 
 def java_record(record: Record) -> Any:
