@@ -48,6 +48,7 @@ from odradek.streams.errors import (
     log_and_fail,
 )
 from odradek.streams.extras import MissingExtraError
+from odradek.streams.mock_processor_context import MockProcessorContext
 from odradek.streams.operators.table import ValueTransformer
 from odradek.streams.processor import FixedKeyProcessor, Processor, ProcessorContext, PunctuationType
 from odradek.streams.records import Change, Record, RecordMetadata, TaskId, Window, Windowed
@@ -150,6 +151,7 @@ __all__ = [
     "Materialized",
     "MissingExtraError",
     "MissingSourceTopicError",
+    "MockProcessorContext",
     "Printed",
     "ProcessingError",
     "Processor",

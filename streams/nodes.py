@@ -366,6 +366,14 @@ def configured_serde(serde: Serde[Any] | None, name: str, config: Mapping[str, A
 # ---- the Processor API
 
 
+def interval_in_ms(interval: int | timedelta) -> int:
+    """The interval of a punctuation in ms. Raises ValueError below one ms."""
+    interval_ms = round(interval / timedelta(milliseconds=1)) if isinstance(interval, timedelta) else interval
+    if interval_ms < 1:
+        raise ValueError("The minimum supported scheduling interval is 1 millisecond.")
+    return interval_ms
+
+
 class _HandContext:
     """The context of a user's processor (ProcessorContext)."""
 
@@ -418,10 +426,7 @@ class _HandContext:
         return self._node.store(name)
 
     def schedule(self, interval: int | timedelta, kind: PunctuationType, callback: Punctuator) -> Cancellable:
-        interval_ms = round(interval / timedelta(milliseconds=1)) if isinstance(interval, timedelta) else interval
-        if interval_ms < 1:
-            raise ValueError("The minimum supported scheduling interval is 1 millisecond.")
-        return self._node.schedule(interval_ms, kind, callback)
+        return self._node.schedule(interval_in_ms(interval), kind, callback)
 
     def commit(self) -> None:
         self._task.commit_wanted = True
