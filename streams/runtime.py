@@ -41,6 +41,7 @@ from odradek.streams.running.global_state import GlobalState, make_global_state
 from odradek.streams.running.leadership import GroupLeader
 from odradek.streams.running.restoration import CONSUMER as RESTORE_CONSUMER
 from odradek.streams.running.restoration import RestoreListener
+from odradek.streams.running.standby_listener import StandbyUpdateListener
 from odradek.streams.running.state_directory import open_state_directory
 from odradek.streams.running.stream_threads import StreamThreads, TaskMetadata, ThreadMetadata
 from odradek.streams.running.thread import StreamThread
@@ -64,6 +65,7 @@ class KafkaStreams(JavaNames, InteractiveQueries, Lifecycle):
         uncaught_exception_handler: UncaughtExceptionHandler | None = None,
         state_listener: StateListener | None = None,
         restore_listener: RestoreListener | None = None,
+        standby_update_listener: StandbyUpdateListener | None = None,
     ) -> None:
         """Nothing runs before `start`. Raises StreamsConfigError, TopologyError, LockError, and StreamsError for
         security properties that cannot be applied.
@@ -81,6 +83,7 @@ class KafkaStreams(JavaNames, InteractiveQueries, Lifecycle):
         """The location of each partition, by application.server, as of the last rebalance."""
         self._handler = uncaught_exception_handler or (lambda error: UncaughtResponse.SHUTDOWN_CLIENT)
         self._restore_listener = restore_listener
+        self._standby_listener = standby_update_listener
         self._directory = open_state_directory(topology, self.config)
         client_id = self.config["client.id"] or f"{self.config['application.id']}-{self._directory.process_id}"
         self._clients = Clients(self.config, client_id)
@@ -233,6 +236,7 @@ class KafkaStreams(JavaNames, InteractiveQueries, Lifecycle):
             self._global.stores if self._global is not None else {},
             self._global.lock if self._global is not None else None,
             self._restore_listener,
+            self._standby_listener,
             sensors=self._sensors,
         )
 

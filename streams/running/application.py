@@ -14,6 +14,7 @@ from odradek.streams.queries import FairLock
 from odradek.streams.running.client import Clients, partitions_of
 from odradek.streams.running.leadership import GroupLeader
 from odradek.streams.running.restoration import RestoreListener
+from odradek.streams.running.standby_listener import StandbyUpdateListener
 from odradek.streams.running.state_directory import StateDirectory
 from odradek.streams.sensors import StreamsMetrics
 from odradek.streams.topology import SinkNode, SourceNode, Topology
@@ -38,6 +39,7 @@ class Application:
     global_lock: FairLock | None = None
     """Held while a thread reads global stores."""
     restore_listener: RestoreListener | None = None
+    standby_listener: StandbyUpdateListener | None = None
     clock: Callable[[], int] = now_ms
     sensors: StreamsMetrics | None = None
     """The sensors of the user, which all tasks share."""

@@ -43,6 +43,7 @@ from odradek.protocol.topic_partition import TopicPartition
 from odradek.streams.errors import StreamsError, TaskCorruptedError
 from odradek.streams.records import TaskId
 from odradek.streams.running.record_reader import by_partition
+from odradek.streams.running.standby_listener import StandbyUpdateListener, SuspendReason
 from odradek.streams.running.task_state import TaskState
 
 log = logging.getLogger(__name__)
@@ -119,6 +120,7 @@ class Restorer:
         written: Callable[[Sequence[TopicPartition], float], Read] | None = None,
         give_up_s: float = GIVE_UP_S,
         checkpoint_s: float = CHECKPOINT_S,
+        standby_listener: StandbyUpdateListener | None = None,
     ) -> None:
         """`consumer` belongs to this restorer alone and has the configs of CONSUMER; with exactly-once processing it
         reads committed records only.
@@ -137,6 +139,7 @@ class Restorer:
         self._give_up_s = give_up_s
         self._checkpoint_s = checkpoint_s
         self._listener = listener or RestoreListener()
+        self._standby_listener = standby_listener or StandbyUpdateListener()
         self._committed = committed
         self._written = written or (lambda changelogs, timeout_s: self._ask(changelogs, OFFSET_END, timeout_s))
         self._changelogs: dict[TopicPartition, _Changelog] = {}
@@ -180,10 +183,16 @@ class Restorer:
             self._changelogs[changelog] = _Changelog(state, store, standby, limit)
         self._check_restored(state)
 
-    def drop(self, task_id: TaskId) -> None:
-        """Stop restoring this task; its stores and positions stay unchanged."""
+    def drop(self, task_id: TaskId, reason: SuspendReason = SuspendReason.MIGRATED) -> None:
+        """Stop restoring this task; its stores and positions stay unchanged. The listener of a standby receives
+        `reason`.
+        """
         for changelog, each in self._forget(task_id).items():
-            if each.begun and not each.standby:
+            if each.begun and each.standby:
+                self._standby_listener.on_update_suspended(
+                    changelog, each.store.name, each.next - 1, self._end_of(changelog), reason
+                )
+            elif each.begun:
                 self._listener.on_restore_suspended(changelog, each.store.name, each.total)
                 log.info("restoration suspended changelog=%s", _name(changelog))
 
@@ -214,10 +223,13 @@ class Restorer:
         """How many records the stores of a standby are behind, as far as the end offsets have been fetched."""
         behind = 0
         for changelog in state.wanting:
-            known = self._consumer.get_watermark_offsets(Position(*changelog), cached=True)
-            high = known[1] if known is not None else -1
-            behind += max(0, high - 1 - state.positions.get(changelog, -1))
+            behind += max(0, self._end_of(changelog) - 1 - state.positions.get(changelog, -1))
         return behind
+
+    def _end_of(self, changelog: TopicPartition) -> int:
+        """The end offset as of the last fetch, -1 where there was none."""
+        known = self._consumer.get_watermark_offsets(Position(*changelog), cached=True)
+        return -1 if known is None else max(-1, known[1])
 
     def ends(self, changelogs: Sequence[TopicPartition], timeout_s: float | None = None) -> dict[TopicPartition, int]:
         """The current end offsets of changelogs; with exactly-once processing those of committed records. Raises
@@ -265,6 +277,7 @@ class Restorer:
         each.begun = True
         each.next = low if last is None else last + 1
         if each.standby:
+            self._standby_listener.on_update_start(changelog, each.store.name, each.next)
             return None
         each.end = high if each.limit is None else min(high, each.limit)
         if each.next >= each.end:
@@ -409,7 +422,11 @@ class Restorer:
         each.total += len(records)
         self._restored += len(records)
         each.state.restored.record(0.0, len(records))
-        if not each.standby:
+        if each.standby:
+            self._standby_listener.on_batch_loaded(
+                changelog, each.store.name, each.state.task_id, last, len(records), self._end_of(changelog)
+            )
+        else:
             self._listener.on_batch_restored(changelog, each.store.name, last, len(records))
             if each.next >= each.end:
                 self._finish(changelog, each)

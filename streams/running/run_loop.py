@@ -257,6 +257,7 @@ def open_run_loop(
         committed=functools.partial(_committed_offsets, member, name),
         written=functools.partial(high_watermarks, application.admin),
         give_up_s=config["task.timeout.ms"] / 1000,
+        standby_listener=application.standby_listener,
     )
     restorer.guard = context.lock
     collector = _make_collector(application, context)

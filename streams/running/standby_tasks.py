@@ -14,6 +14,7 @@ from odradek.streams.errors import LockError
 from odradek.streams.records import TaskId
 from odradek.streams.running.leadership import position_of
 from odradek.streams.running.restoration import Restorer
+from odradek.streams.running.standby_listener import SuspendReason
 from odradek.streams.running.task_state import TaskState
 
 log = logging.getLogger(__name__)
@@ -57,10 +58,13 @@ class StandbyTasks:
         return not self._waiting
 
     def promote(self, task_id: TaskId) -> TaskState | None:
-        """Remove a standby and return its stores, open; None if there is no such standby."""
+        """Remove a standby that becomes active and return its stores, open; None if there is no such standby."""
+        return self._removed(task_id, SuspendReason.PROMOTED)
+
+    def _removed(self, task_id: TaskId, reason: SuspendReason) -> TaskState | None:
         state = self.tasks.pop(task_id, None)
         if state is not None:
-            self._restorer.drop(task_id)
+            self._restorer.drop(task_id, reason)
         return state
 
     def positions(self) -> dict[TaskId, int]:
@@ -69,14 +73,14 @@ class StandbyTasks:
 
     def revive(self, task_id: TaskId, make_state: MakeState) -> None:
         """Wipe a standby's state and start it anew."""
-        state = self.promote(task_id)
+        state = self._removed(task_id, SuspendReason.MIGRATED)
         if state is not None:
             state.wipe()
             self._waiting[task_id] = make_state(task_id)
 
     def close(self, task_id: TaskId) -> None:
         """Close one standby, with a checkpoint. Raises the first error of its stores."""
-        state = self.promote(task_id)
+        state = self._removed(task_id, SuspendReason.MIGRATED)
         if state is not None:
             state.close(True)
             log.info("standby task closed task=%s", task_id)

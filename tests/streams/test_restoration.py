@@ -19,6 +19,7 @@ from odradek.streams.records import TaskId
 from odradek.streams.running import checkpoints
 from odradek.streams.running.leadership import end_offsets
 from odradek.streams.running.restoration import RestoreListener
+from odradek.streams.running.standby_listener import StandbyUpdateListener, SuspendReason
 from odradek.streams.running.state_directory import StateDirectory
 from tests.jvm.kafka import Kafka
 from tests.jvm.process import BackgroundProcess
@@ -176,6 +177,45 @@ def test_a_standby_waits_for_active_tasks_and_is_promoted_without_reading_twice(
         assert one.restored == sum(map(keyed, (first, second, third, rows(30_000, 4))))
         standby.close(True)
         active.close(True)
+
+
+@pytest.mark.parametrize("reason", list(SuspendReason))
+def test_a_listener_receives_the_progress_of_a_standby(
+    broker: BrokerProcess, topic: str, directory: StateDirectory, reason: SuspendReason
+) -> None:
+    """The calls of KIP-988, with the offsets of Java's: the last of a batch, and the end of the changelog."""
+    make_topic(broker.bootstrap, topic)
+    write(broker.bootstrap, topic, [(f"k{number}", "v") for number in range(300)])
+    calls: list[tuple[Any, ...]] = []
+
+    class Noting(StandbyUpdateListener):
+        def on_update_start(self, *arguments: Any) -> None:
+            calls.append(("start", *arguments))
+
+        def on_batch_loaded(self, *arguments: Any) -> None:
+            calls.append(("batch", *arguments))
+
+        def on_update_suspended(self, *arguments: Any) -> None:
+            calls.append(("suspended", *arguments))
+
+    state = make_state(directory, topic)
+    state.open()
+    with restorer(broker.bootstrap, standby_listener=Noting()) as one:
+        one.add(state, standby=True)
+        step_until(one, lambda: state.positions.get((topic, 0)) == 299)
+        write(broker.bootstrap, topic, [("more", "v")] * 20)
+        step_until(one, lambda: state.positions.get((topic, 0)) == 319)
+        one.drop(state.task_id, reason)
+    state.close(True)
+    start, *batches, suspended = calls
+    assert start == ("start", (topic, 0), restoring.STORE, 0)
+    assert {batch[:4] for batch in batches} == {("batch", (topic, 0), restoring.STORE, state.task_id)}
+    assert sum(count for *_, count, _ in batches) == 320
+    ends = [end for *_, end, _, _ in batches]
+    assert ends == sorted(ends)
+    assert ends[-1] == 319
+    assert all(end < current <= 320 for *_, end, _, current in batches)
+    assert suspended == ("suspended", (topic, 0), restoring.STORE, 319, 320, reason)
 
 
 def test_an_unreadable_checkpoint_causes_a_restoration(
