@@ -11,6 +11,8 @@ from typing import Any, Literal, overload
 
 from odradek.streams.client_state import ClientState
 from odradek.streams.config import StreamsConfig
+from odradek.streams.errors import UnknownStateStoreError
+from odradek.streams.local_queries import global_result, query_tasks
 from odradek.streams.queries import (
     Kind,
     LocalStores,
@@ -33,6 +35,7 @@ from odradek.streams.running.locations import (
 from odradek.streams.running.stream_threads import StreamThreads
 from odradek.streams.running.thread import StreamThread
 from odradek.streams.serdes import Serde
+from odradek.streams.state_query import StateQueryRequest, StateQueryResult
 from odradek.streams.topology import Partitioner, Topology
 
 
@@ -103,6 +106,24 @@ class InteractiveQueries(ABC):
         """
         self._state.check_alive()
         return make_view(self.topology, name, kind, self._stores.finder(name, kind, partition, stale))
+
+    def query(self, request: StateQueryRequest) -> StateQueryResult:
+        """The result of a query for each partition of a store on this instance (KIP-796).
+
+        Unlike `store`, it reports for each partition why there is no result, also where a task is a standby or is being
+        restored. Raises UnknownStateStoreError; InvalidStateStoreError for a client that was not started, StreamsError
+        for one that has ended.
+        """
+        name = request.store_name
+        builder: Any = self.topology.stores.get(name) or self.topology.global_stores.get(name)
+        if builder is None:
+            raise UnknownStateStoreError(
+                f"Cannot get state store {name} because no such store is registered in the topology."
+            )
+        self._state.check_alive()
+        if name in self.topology.global_stores:
+            return global_result()
+        return query_tasks(self.stream_threads, request, bool(getattr(builder, "stamped", False)))
 
     def query_metadata_for_key(
         self, store: str, key: Any, serializer: Serde[Any] | Serializer, partitioner: Partitioner | None = None

@@ -111,7 +111,7 @@ class _View:
         """The first result that is not None."""
         for store, lock in self._find():
             with lock:
-                found = read(_opened(store))
+                found = read(check_open(store))
             if found is not None:
                 return self._bare(found)
         return None
@@ -120,7 +120,7 @@ class _View:
         """The rows of the first store that has any; a key is in one of them only."""
         for store, lock in self._find():
             with lock:
-                rows = read(_opened(store))
+                rows = read(check_open(store))
             row = next(rows, None)
             if row is not None:
                 return self._rows(_with(row, rows))
@@ -166,7 +166,7 @@ class ReadOnlyKeyValueStore(_View):
         total = 0
         for store, lock in self._find():
             with lock:
-                total += _opened(store).approximate_num_entries()
+                total += check_open(store).approximate_num_entries()
         return total
 
 
@@ -357,8 +357,8 @@ def check_class(store: Any, name: str, kind: str) -> Any:
     return store
 
 
-def _opened(store: Any) -> Any:
-    """A rebalance may have closed the store between the search and the read."""
+def check_open(store: Any) -> Any:
+    """The store. Raises InvalidStateStoreError: a rebalance may have closed it between the search and the read."""
     if not store.is_open:
         raise InvalidStateStoreError(GONE)
     return store
@@ -367,7 +367,7 @@ def _opened(store: Any) -> Any:
 def _in_turn(stores: Iterable[Located], read: Callable[[Any], Iterator[Any]]) -> Iterator[Any]:
     for store, lock in stores:
         with lock:
-            rows = read(_opened(store))
+            rows = read(check_open(store))
         yield from rows
 
 

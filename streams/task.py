@@ -249,6 +249,16 @@ class Task:
             if queue.next_offset is not None and queue.consumed
         }
 
+    def processed_offsets(self) -> dict[TopicPartition, int]:
+        """For each partition that was read since its assignment: the offset of the last processed record. Any thread
+        may call it.
+        """
+        return {
+            partition: queue.next_offset - 1
+            for partition, queue in list(self._queues.items())
+            if queue.next_offset is not None
+        }
+
     def committed(self) -> None:
         """The offsets of `committable` are committed."""
         self.context.commit_needed = self.context.commit_wanted = False

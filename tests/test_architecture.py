@@ -316,6 +316,7 @@ def test_classes_have_one_responsibility() -> None:
 SHARED_CLASS_NAMES = {
     "Heartbeat": "a handler has the name of its API; for a member of a group, Kafka has this name",
     "LeaderAndIsr": "a handler has the name of its API; for the state of a partition, Kafka has this name",
+    "Position": "where a Spark job begins or ends, and Kafka's position of a query; neither imports the other",
     "Rate": "the rate of a quota, and the one that users give to a sensor; Kafka has one class for both",
     "Record": "Kafka has a record of a log and a record of a stream, and users import the latter by this name",
 }

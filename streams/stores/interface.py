@@ -299,6 +299,12 @@ class VersionedKeyValueStore(StateStore):
     def get(self, key: Any, as_of: int | None = None) -> VersionedRecord | None:
         """The latest version, or the one that was valid at `as_of`."""
 
+    @abc.abstractmethod
+    def versions(self, key: Any, frm: int | None, to: int | None) -> list[VersionedRecord]:
+        """The versions that were valid at any time between both, these included, the latest first; None stands for an
+        open end. All but the latest of the key have an end of validity.
+        """
+
 
 def not_open(store: str) -> InvalidStateStoreError:
     """The error for a store that is used before init() or after close()."""

@@ -245,6 +245,10 @@ class CachedKeyValueStore(PlainKeyValueStore):
         entry = self._cache.get(raw_key)
         return self._decode(self._get_cell(raw_key)) if entry is None else self._codec.decode(entry[0])
 
+    def read_stored(self, key: Any) -> Any:
+        """The value below the cache, as of the last flush."""
+        return self._decode(self._get_cell(self._bytes(key)))
+
     def _read_through(self, key: bytes, given: Any) -> Entry | None:
         self._cache.misses += 1
         found = self._get_cell(key)

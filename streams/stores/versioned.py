@@ -148,6 +148,22 @@ class SegmentedVersionedStore(VersionedKeyValueStore):
                 return None if value is None else VersionedRecord(self._codec.deserialize(value), timestamp)
         return None
 
+    def versions(self, key: Any, frm: int | None, to: int | None) -> list[VersionedRecord]:
+        raw_key, start = self._bytes(key), max(0, frm or 0)
+        latest, found = self._latest(raw_key), []
+        if latest is not None and (to is None or latest[0] <= to):
+            found.append(VersionedRecord(self._codec.deserialize(latest[1]), latest[0]))
+            if latest[0] <= start:
+                return found
+        if to is not None and to < self._observed - self._retention:
+            return found
+        for _, history in self._histories(raw_key, start):
+            for index, (timestamp, value) in enumerate(history.versions):
+                ends = history.until(index)
+                if value is not None and ends > start and (to is None or timestamp <= to):
+                    found.append(VersionedRecord(self._codec.deserialize(value), timestamp, ends))
+        return found
+
     def _latest(self, key: bytes) -> tuple[int, bytes] | None:
         assert self._map is not None
         data = self._map.get(LATEST_PREFIX + key)

@@ -19,6 +19,7 @@ from odradek.streams.murmur2 import partition_of
 from odradek.streams.running.locations import NOT_AVAILABLE, HostInfo, KeyQueryMetadata
 from odradek.streams.runtime import KafkaStreams, State, StateListener
 from odradek.streams.serdes import LONG, STRING
+from odradek.streams.state_query import FailureReason, Position, PositionBound, RangeQuery, StateQueryRequest
 from odradek.streams.topology import Topology
 from odradek.streams.windows import TimeWindows
 from tests.streams import counting
@@ -114,6 +115,46 @@ def test_a_key_is_found_on_its_instance_only(broker: BrokerProcess, tmp_path: Pa
         first.store(STORE, partition=9).get("a")
     with pytest.raises(UnknownStateStoreError):
         first.store("nowhere")
+
+
+def test_a_query_has_a_result_or_a_reason_for_each_partition(
+    broker: BrokerProcess, tmp_path: Path, stack: ExitStack
+) -> None:
+    """KIP-796 on two instances, of which each has a standby of what the other has."""
+    instances = Instances(broker, tmp_path, "asked", word_counts)
+    more: dict[str, Any] = {"num_standby_replicas": 1}
+    first, second = instances.make(7021, **more), instances.make(7022, **more)
+    with pytest.raises(InvalidStateStoreError, match="not started"):
+        first.query(StateQueryRequest(STORE, RangeQuery()))
+    for streams in (first, second):
+        stack.enter_context(streams)
+    counting.write_words(broker.bootstrap, WORDS, instances.words)
+    expected = Counter(WORDS)
+
+    def rows(streams: KafkaStreams, require_active: bool) -> dict[str, int]:
+        request = StateQueryRequest(STORE, RangeQuery(), require_active=require_active, execution_info=True)
+        found = streams.query(request).partition_results.values()
+        return dict(row for each in found if each.is_success and each.execution_info for row in each.result)
+
+    for streams in (first, second):
+        eventually(
+            lambda streams=streams: rows(streams, False) == expected and 0 < len(rows(streams, True)) < len(expected),
+            describe="everything, half of it by standbys",
+        )
+    assert rows(first, True) | rows(second, True) == expected
+    results = first.query(StateQueryRequest(STORE, RangeQuery(), range(PARTITIONS + 1), require_active=True))
+    reasons = {each.failure_reason for each in results.partition_results.values()}
+    assert reasons == {None, FailureReason.NOT_ACTIVE, FailureReason.NOT_PRESENT}
+    assert results.partition_results[PARTITIONS].failure_reason is FailureReason.NOT_PRESENT
+    (partition, active), *_ = ((number, each) for number, each in results.partition_results.items() if each.is_success)
+    (topic,) = active.position.topics
+    reached = active.position.partition_positions(topic)[partition]
+    for offset, reason in ((reached, None), (reached + 1, FailureReason.NOT_UP_TO_BOUND)):
+        bound = PositionBound.at(Position().with_component(topic, partition, offset))
+        found = first.query(StateQueryRequest(STORE, RangeQuery(), {partition}, position_bound=bound))
+        assert found.partition_results[partition].failure_reason is reason
+    with pytest.raises(UnknownStateStoreError, match="no such store is registered"):
+        first.query(StateQueryRequest("nowhere", RangeQuery()))
 
 
 def test_a_rebalance_rejects_queries_and_standbys_answer_on_request(

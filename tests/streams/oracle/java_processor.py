@@ -43,7 +43,7 @@ class JavaStore:
         method = getattr(self.java, _STORE_NAMES.get(name, camel_case(name)))
 
         def call(*arguments: Any) -> Any:
-            return _read(method(*map(to_java, arguments)))
+            return read_result(method(*map(to_java, arguments)))
 
         return call
 
@@ -59,7 +59,8 @@ class JavaStore:
         return iter(_drain(self.java.prefixScan(to_java(prefix), serializer)))
 
 
-def _read(value: Any) -> Any:
+def read_result(value: Any) -> Any:
+    """The result of a store as Python's; iterators are read at once."""
     names = java()
     if isinstance(value, names.Iterator):
         return iter(_drain(value))
@@ -74,7 +75,7 @@ def _drain(iterator: Any) -> list[Any]:
     try:
         found = []
         while iterator.hasNext():
-            found.append(_read(iterator.next()))
+            found.append(read_result(iterator.next()))
         return found
     finally:
         if hasattr(iterator, "close"):
