@@ -85,6 +85,7 @@ from odradek.streams.stores.builders import (
     versioned_key_value_store,
     window_store,
 )
+from odradek.streams.stores.rocksdb_config import RocksDBConfigSetter
 from odradek.streams.timestamps import (
     fail_on_invalid_timestamp,
     log_and_skip_on_invalid_timestamp,
@@ -164,6 +165,7 @@ __all__ = [
     "RecordingLevel",
     "Repartitioned",
     "Response",
+    "RocksDBConfigSetter",
     "SchemaRegistry",
     "Sensor",
     "Serde",

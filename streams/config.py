@@ -31,6 +31,7 @@ from odradek.streams.errors import (
 )
 from odradek.streams.functions import Forms, arity, imported, problem_of
 from odradek.streams.serdes import Serde
+from odradek.streams.stores.rocksdb_config import problem_of_setter
 from odradek.streams.topology import check_topic_name
 
 log = logging.getLogger(__name__)
@@ -48,6 +49,8 @@ PREFIXES: Final = (
     "topic.",
 )
 FOR_ALL_CLIENTS: Final = ("security.protocol", "sasl.", "ssl.", "enable.ssl.", "oauth_cb")
+LEAST_ROCKSDB_BYTES: Final = 16 * 1024 * 1024
+"""The least rocksdb.memory.max.bytes: below it, every few writes would be a flush."""
 _LARGEST: Final = 2**63 - 1
 
 
@@ -115,6 +118,13 @@ def _number(least: int | None = None, most: int = _LARGEST) -> Parse:
         return number
 
     return parse
+
+
+def _memory(name: str, value: Any) -> int:
+    number: int = _number(0)(name, value)
+    if 0 < number < LEAST_ROCKSDB_BYTES:
+        raise StreamsConfigError(f"{name} is {number}; expected 0 or a number of at least {LEAST_ROCKSDB_BYTES}")
+    return number
 
 
 def _one_of(*allowed: str) -> Parse:
@@ -188,6 +198,14 @@ def _imported(name: str, text: str) -> Any:
         return imported(text)
     except ValueError as error:
         raise StreamsConfigError(f"{name} is {error}") from error
+
+
+def _config_setter(name: str, value: Any) -> Any:
+    found = _imported(name, value) if isinstance(value, str) else value
+    problem = problem_of_setter(found)
+    if problem is not None:
+        raise StreamsConfigError(f"{name} {problem}")
+    return found
 
 
 def _endpoint(name: str, value: Any) -> str:
@@ -278,7 +296,13 @@ TABLE: Final[tuple[Property, ...]] = (
     _row("rack.aware.assignment.tags", (), _tags, "client.tag.* by which standbys are spread; at most five."),
     _row("repartition.purge.interval.ms", 30_000, _number(0), "How often processed records are purged."),
     _row("replication.factor", -1, _number(-1, 32_767), "Replicas of internal topics; -1: the broker's default."),
-    _row("rocksdb.config.setter", None, _function, "Called with a store's name and its RocksDB options."),
+    _row(
+        "rocksdb.config.setter",
+        None,
+        _config_setter,
+        "Changes the options of stores: a function, or a class with set_config and close, or its dotted name.",
+    ),
+    _row("rocksdb.memory.max.bytes", 0, _memory, "One bound for all RocksDB stores of the process; 0: none."),
     _row("state.cleanup.delay.ms", 600_000, _number(), "When state of tasks that moved elsewhere is deleted."),
     _row("state.dir", str(Path(tempfile.gettempdir()) / "kafka-streams"), _text, "Where state is kept."),
     _row("statestore.cache.max.bytes", 10 * 1024 * 1024, _number(0), "The record cache of all threads together."),

@@ -82,6 +82,7 @@ OTHERS: dict[str, tuple[str, ...]] = {
     "odradek.streams.stores": (
         "odradek.streams.stores",
         "odradek.streams.errors",
+        "odradek.streams.functions",
         "odradek.streams.records",
         "odradek.streams.serdes",
     ),
@@ -242,7 +243,7 @@ def test_only_connections_use_asyncio_in_the_protocol_and_storage_does_not() -> 
     assert not {m for m in users if m.startswith("odradek.storage")}
 
 
-def test_only_runtime_modules_import_the_clients_and_one_module_rocksdb() -> None:
+def test_only_runtime_modules_import_the_clients_and_two_modules_rocksdb() -> None:
     users: dict[str, set[str]] = {"confluent_kafka": set(), "rocksdict": set()}
     for module, path in SOURCES.items():
         if module.startswith("odradek.streams"):
@@ -255,7 +256,7 @@ def test_only_runtime_modules_import_the_clients_and_one_module_rocksdb() -> Non
         "odradek.streams.serdes.schema_registry",
     )
     assert all(module.startswith(homes) for module in users["confluent_kafka"]), users["confluent_kafka"]
-    assert users["rocksdict"] == {"odradek.streams.stores.maps"}
+    assert users["rocksdict"] == {"odradek.streams.stores.maps", "odradek.streams.stores.rocksdb_memory"}
 
 
 def test_spark_jobs_import_spark_and_click_and_one_module_kafkas_classes() -> None:

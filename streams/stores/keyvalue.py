@@ -25,6 +25,8 @@ from odradek.streams.stores.interface import (
     unreadable,
 )
 from odradek.streams.stores.maps import MemoryMap, RocksMap
+from odradek.streams.stores.rocksdb_config import setter_of
+from odradek.streams.stores.rocksdb_memory import shared_memory
 from odradek.streams.stores.values import ValueCodec, key_bytes, serde_for
 
 if TYPE_CHECKING:
@@ -392,7 +394,9 @@ def open_map(spec: StoreBuilder, context: StoreContext) -> MemoryMap | RocksMap:
     if not spec.persistent or context.store_dir is None:
         return MemoryMap()
     path = directory_of(context.store_dir, spec.name)
-    return RocksMap(path, spec.name, context.config.get("rocksdb.config.setter"))
+    config = context.config
+    memory = shared_memory(config.get("rocksdb.memory.max.bytes", 0))
+    return RocksMap(path, spec.name, setter_of(config.get("rocksdb.config.setter")), memory, config)
 
 
 def directory_of(store_dir: Path, name: str) -> Path:

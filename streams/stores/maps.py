@@ -5,29 +5,32 @@ rows in the order of the keys' bytes, and iterators that show the map as it was.
 
 Options of RocksDB are Kafka's: universal compaction, no compression, 16 MB memtables, 50 MB block cache, bloom filters,
 no write-ahead log (the changelog is one). A dict buffers writes, which reach RocksDB in batches, since one call of it
-costs as much as many operations of a dict.
+costs as much as many operations of a dict. With rocksdb.memory.max.bytes all stores share their memory
+(rocksdb_memory.py).
 """
 
 from __future__ import annotations
 
 import contextlib
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 import rocksdict
 from sortedcontainers import SortedList
 
 from odradek.streams.errors import InvalidStateStoreError, StreamsError
+from odradek.streams.stores.rocksdb_config import RocksDBConfigSetter
+from odradek.streams.stores.rocksdb_memory import OWN_BUFFER_BYTES, RocksDBMemory
 
 Cells = Iterator[tuple[bytes, Any]]
-ConfigSetter = Callable[[str, Any], None]
-"""Changes the options of a store's RocksDB: called with the name of the store and rocksdict's Options."""
 
 _FEW: Final = 32  # so few keys are sorted for each read; more are kept in order
-_BUFFERED: Final = 8192  # the most buffered writes for RocksDB
+_ENTRY_BYTES: Final = 200  # of a buffered write beside its key and value: three objects and its place in the dict
 _ABSENT: Final = object()
+NO_CONFIGS: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
 class MemoryMap:
@@ -114,13 +117,35 @@ class _Reading:
 class RocksMap:
     """A RocksDB database and its buffered writes."""
 
-    __slots__ = ("_buffer", "_db", "_db_get", "_readings", "_store")
+    __slots__ = (
+        "__weakref__",
+        "_buffer",
+        "_db",
+        "_db_get",
+        "_memory",
+        "_options",
+        "_readings",
+        "_room",
+        "_setter",
+        "_store",
+    )
 
-    def __init__(self, path: Path, store: str, setter: ConfigSetter | None = None) -> None:
-        """Open or create the database. Raises StreamsError."""
-        options = _options()
+    def __init__(
+        self,
+        path: Path,
+        store: str,
+        setter: RocksDBConfigSetter | None = None,
+        memory: RocksDBMemory | None = None,
+        configs: Mapping[str, Any] = NO_CONFIGS,
+    ) -> None:
+        """Open or create the database, in the memory that stores share where it is given. Raises StreamsError.
+
+        `setter` may change its options by the application's configuration, `configs`.
+        """
+        options = _options(memory)
+        self._setter, self._options = setter, options
         if setter is not None:
-            setter(store, options)
+            setter.set_config(store, options, configs)
         try:
             path.mkdir(parents=True, exist_ok=True)
             self._db: Any = rocksdict.Rdict(str(path), options)
@@ -133,6 +158,11 @@ class RocksMap:
         self._store = store
         self._readings: weakref.WeakSet[_Reading] = weakref.WeakSet()
         self._buffer: dict[bytes, bytes | None] = {}
+        self._memory = memory
+        if memory is not None:
+            memory.add(self)
+        self._room = 0
+        """The bytes that the buffer may still take; the first write determines it, when other stores are open, too."""
 
     def get(self, key: bytes) -> Any:
         """A cell, None where there is none."""
@@ -141,9 +171,9 @@ class RocksMap:
 
     def put(self, key: bytes, cell: Any) -> None:
         """Set a cell; None deletes."""
-        buffer = self._buffer
-        buffer[key] = cell
-        if len(buffer) >= _BUFFERED:
+        self._buffer[key] = cell
+        self._room -= len(key) + (len(cell) if cell else 0) + _ENTRY_BYTES
+        if self._room <= 0:
             self._drain()
 
     def write(self, rows: Iterable[tuple[bytes, Any]]) -> None:
@@ -152,6 +182,8 @@ class RocksMap:
         self._drain()
 
     def _drain(self) -> None:
+        memory = self._memory
+        self._room = OWN_BUFFER_BYTES if memory is None else memory.buffer_bytes
         if not self._buffer:
             return
         batch = rocksdict.WriteBatch(raw_mode=True)
@@ -163,6 +195,8 @@ class RocksMap:
                 put(key, cell)
         self._db.write(batch)
         self._buffer.clear()
+        if memory is not None:
+            memory.make_room()
 
     def range(
         self, low: bytes | None = None, high: bytes | None = None, inclusive: bool = True, reverse: bool = False
@@ -198,17 +232,33 @@ class RocksMap:
         self._drain()
         self._db.flush()
 
+    def memtable_bytes(self) -> int:
+        """The size of RocksDB's memtables; 0 once the map is closed. For all threads."""
+        try:
+            return self._db.property_int_value("rocksdb.cur-size-all-mem-tables") or 0
+        except rocksdict.DbClosedError:
+            return 0
+
+    def flush_memtables(self) -> None:
+        """Flush RocksDB's memtables to disk, but not the buffered writes. For all threads."""
+        with contextlib.suppress(rocksdict.DbClosedError):
+            self._db.flush()
+
     def close(self) -> None:
         """Write buffered entries, end all reads, and close."""
 
         def refuse() -> Any:
             raise InvalidStateStoreError(f"RocksDB iterator for store {self._store} has closed")
 
+        if self._memory is not None:
+            self._memory.remove(self)
         for reading in list(self._readings):
             reading.rows = iter(refuse, None)
         with contextlib.suppress(rocksdict.DbClosedError):
             self._drain()
             self._db.close()
+            if self._setter is not None:
+                self._setter.close(self._store, self._options)
 
 
 def _up(rows: Cells, high: bytes, inclusive: bool) -> Cells:
@@ -228,13 +278,16 @@ def _down(rows: Cells, low: bytes | None, without: bytes | None) -> Cells:
             yield row
 
 
-def _options() -> Any:
+def _options(memory: RocksDBMemory | None) -> Any:
     table = rocksdict.BlockBasedOptions()
-    table.set_block_cache(rocksdict.Cache(50 * 1024 * 1024))
     table.set_block_size(4096)
     table.set_bloom_filter(10, False)
     options = rocksdict.Options(raw_mode=True)
     options.create_if_missing(True)
+    if memory is None:
+        table.set_block_cache(rocksdict.Cache(50 * 1024 * 1024))
+    else:
+        memory.apply(table, options)
     options.set_block_based_table_factory(table)
     options.set_write_buffer_size(16 * 1024 * 1024)
     options.set_max_write_buffer_number(3)

@@ -57,7 +57,7 @@ def test_the_picture_is_that_of_the_code() -> None:
 def test_its_links_have_targets() -> None:
     titles = {
         re.sub(r"[^\w\- ]", "", title).lower().replace(" ", "-")
-        for title in re.findall(r"^## (.*)$", TEXT, re.MULTILINE)
+        for title in re.findall(r"^##+ (.*)$", TEXT, re.MULTILINE)
     }
     for target in re.findall(r"\]\(([^)]+)\)", TEXT):
         if target.startswith("#"):

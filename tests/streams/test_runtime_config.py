@@ -37,6 +37,8 @@ OF_CONSUMERS = {
 
 LATER = {"errors.dead.letter.queue.topic.name"}
 """Properties of releases after 3.9 (KIP-1034)."""
+OURS = {"rocksdb.memory.max.bytes"}
+"""Properties that Kafka has not."""
 
 
 def made(**given: Any) -> StreamsConfig:
@@ -47,10 +49,10 @@ def made(**given: Any) -> StreamsConfig:
 def test_names_and_defaults_are_kafkas(java: Java) -> None:
     keys = java.StreamsConfig.configDef().configKeys()
     kafkas = {str(name): keys.get(name) for name in keys.keySet()}
-    assert PROPERTIES.keys() - OF_CONSUMERS - LATER <= kafkas.keys()
-    assert not LATER & kafkas.keys()
+    assert PROPERTIES.keys() - OF_CONSUMERS - LATER - OURS <= kafkas.keys()
+    assert not (LATER | OURS) & kafkas.keys()
     for row in TABLE:
-        if row.name in OBJECTS | OF_CONSUMERS | LATER or row.default is REQUIRED:
+        if row.name in OBJECTS | OF_CONSUMERS | LATER | OURS or row.default is REQUIRED:
             continue
         theirs = kafkas[row.name].defaultValue
         shown = "" if theirs is None or str(theirs) == "[]" else str(theirs)
@@ -83,6 +85,8 @@ def test_text_and_values_mean_the_same() -> None:
         ("rack.aware.assignment.tags", "zone", "client.tag.zone"),
         ("topology.optimization", "some", "merge.repartition.topics"),
         ("auto.offset.reset", "middle", "one of earliest, latest, none"),
+        ("rocksdb.memory.max.bytes", 1_000, "0 or a number of at least 16777216"),
+        ("rocksdb.memory.max.bytes", -1, "at least 0"),
         ("replication.factor", 100_000, "from -1 to 32767"),
     ],
 )

@@ -259,20 +259,6 @@ def test_a_store_without_serdes_uses_the_applications(tmp_path: Path) -> None:
     assert context.logged == [(b"a", LONG.serialize(1), -1, None)]
 
 
-def test_options_of_rocksdb_can_be_changed(tmp_path: Path) -> None:
-    seen: list[str] = []
-
-    def setter(name: str, options: Any) -> None:
-        seen.append(name)
-        options.set_write_buffer_size(1 << 20)
-
-    store: Any = builders.key_value_store("s", STRING, LONG).build()
-    options: dict[str, Any] = {"rocksdb.config.setter": setter}
-    store.init(Context(tmp_path, **options))
-    assert seen == ["s"]
-    store.close()
-
-
 def test_a_smaller_cache_evicts_of_all_stores() -> None:
     context = Context()
     stores: list[Any] = [
