@@ -8,10 +8,12 @@ that the record loop creates no object for it. A user's processor gets and forwa
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Generic, NamedTuple
+from dataclasses import FrozenInstanceError, dataclass
+from typing import Any, Final, Generic, NamedTuple, NoReturn, TypeVar, dataclass_transform
 
 from odradek.streams.type_variables import K2, V2, K, V
+
+T = TypeVar("T")
 
 Headers = list[tuple[str, bytes | None]] | None
 """Headers in their order; None where there are none. A list of headers is never changed, only replaced."""
@@ -23,17 +25,42 @@ Stamped = tuple[Any, int]
 NO_TIMESTAMP = -1
 
 
-@dataclass(frozen=True)  # no slots: see dsl/options.py
+@dataclass_transform(frozen_default=True)
+def _immutable(cls: type[T]) -> type[T]:
+    """A data class with slots, which its own `__init__` sets.
+
+    The `__init__` of dataclass(frozen=True) takes longer than all other work on a record: it finds each field by its
+    name. With slots as well, Python 3.11 fails to store the types of `Record[str, int](…)`.
+    """
+    return dataclass(init=False, slots=True, unsafe_hash=True)(cls)
+
+
+@_immutable
 class Record(Generic[K, V]):
     """One record for a processor: `Record[str, int]`, or `Record` of any key and value.
 
-    `timestamp` is in ms since the epoch. A null key or value is None.
+    `timestamp` is in ms since the epoch. A null key or value is None. Assignments raise FrozenInstanceError.
     """
 
     key: K
     value: V
     timestamp: int
-    headers: Headers = None
+    headers: Headers
+
+    def __init__(self, key: K, value: V, timestamp: int, headers: Headers = None) -> None:
+        _set_key(self, key)
+        _set_value(self, value)
+        _set_timestamp(self, timestamp)
+        _set_headers(self, headers)
+
+    def __setattr__(self, name: str, value: Any) -> NoReturn:
+        raise FrozenInstanceError(f"cannot assign to field {name!r}")
+
+    def __delattr__(self, name: str) -> NoReturn:
+        raise FrozenInstanceError(f"cannot delete field {name!r}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Record, (self.key, self.value, self.timestamp, self.headers)
 
     def with_key(self, key: K2) -> Record[K2, V]:
         """The same with another key."""
@@ -50,6 +77,13 @@ class Record(Generic[K, V]):
     def with_headers(self, headers: Headers) -> Record[K, V]:
         """The same with other headers."""
         return Record(self.key, self.value, self.timestamp, headers)
+
+
+_slots: Final[Any] = Record
+_set_key: Final = _slots.key.__set__
+_set_value: Final = _slots.value.__set__
+_set_timestamp: Final = _slots.timestamp.__set__
+_set_headers: Final = _slots.headers.__set__
 
 
 class Change(NamedTuple):

@@ -5,7 +5,7 @@ Stores that have the same bound share a block cache, which also holds their inde
 manager, which charges their memtables to that cache. RocksDB flushes memtables in the background and accepts writes
 meanwhile, so its manager alone does not hold a bound: stores that write faster than RocksDB flushes exceeded 64 MiB of
 memtables twelve times. RocksDB's own remedy is to stall writers (allow_stall), but the stall lasts for ever where the
-memtables belong to stores that nobody writes. So a writer that finds too many memtables flushes the largest of them
+memtables belong to idle stores. So a writer that finds too many memtables flushes the largest of them
 itself, and waits for that flush.
 
 The shares of the bound: three quarters are the block cache, a third of which may be memtables; an eighth are writes
