@@ -4,8 +4,9 @@
 
 Metrics are pulled: the runtime increments plain counters once a batch (`recorded_metrics.py`), and names, rates and
 averages are computed on request. Groups, names and tags are Kafka's; so are the metrics of each
-`metrics.recording.level`. Kafka's other metrics are absent, since each record would pay for them: end-to-end latencies,
-bytes, produced records, and RocksDB's own statistics.
+`metrics.recording.level`. Of the clients' metrics there is the consumer's `records-lag`. Kafka's other metrics are
+absent, since each record would pay for them: end-to-end latencies, bytes, produced records, and RocksDB's own
+statistics.
 
 Latencies of threads are in ms, those of tasks and stores in ns. Where Kafka measures each record, the average of a
 batch stands for all of its records. Unreadable records count as consumed.
@@ -37,6 +38,8 @@ NODE: Final = "stream-processor-node-metrics"
 STATE: Final = "stream-state-metrics"
 CACHE: Final = "stream-record-cache-metrics"
 TOPIC: Final = "stream-topic-metrics"
+FETCH: Final = "consumer-fetch-manager-metrics"
+"""A group of the consumer of each thread, in the domain kafka.consumer."""
 _OPEN_ENDED: Final = frozenset({"all", "range", "prefix-scan", "fetch"})
 """Operations whose latency Kafka measures until their rows are read: they have rates only."""
 
@@ -123,6 +126,9 @@ def _thread(found: Metrics, thread: StreamThread, detailed: bool) -> None:
     group.counted("task-created", metrics.created)
     group.counted("task-closed", metrics.closed)
     group.value("thread-start-time", metrics.started_ms)
+    for (topic, partition), lag in metrics.records_lag.items():
+        tags = {"client-id": f"{thread.name}-consumer", "topic": topic.replace(".", "_"), "partition": partition}
+        _Group(found, FETCH, tags).value("records-lag", lag)
     tasks = thread.tasks
     if tasks is None:
         return
@@ -198,7 +204,8 @@ def flat(metrics: Mapping[MetricName, Value]) -> Iterator[tuple[str, Mapping[str
     for metric, value in metrics.items():
         if not isinstance(value, str) and not math.isnan(value):
             labels = {tag.replace("-", "_"): text for tag, text in metric.tags}
-            yield f"kafka_streams_{metric.group}_{metric.name}".replace("-", "_"), labels, float(value)
+            domain = "kafka_consumer" if metric.group == FETCH else "kafka_streams"
+            yield f"{domain}_{metric.group}_{metric.name}".replace("-", "_"), labels, float(value)
 
 
 def names(metrics: Iterable[MetricName]) -> set[tuple[str, str, tuple[str, ...]]]:

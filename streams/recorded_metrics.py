@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from odradek.protocol.topic_partition import TopicPartition
+
 WINDOW_S: Final = 30.0
 Clock = Callable[[], float]
 
@@ -148,3 +150,5 @@ class ThreadMetrics:
     created: RecordedStat = field(default_factory=RecordedStat)
     closed: RecordedStat = field(default_factory=RecordedStat)
     started_ms: int = 0
+    records_lag: Mapping[TopicPartition, int] = field(default_factory=dict)
+    """Records between the position of the consumer and the end of each partition, sampled every second."""

@@ -41,6 +41,8 @@ class RecordReader:
         self._paused: set[TopicPartition] = set()
         self.returned: set[TopicPartition] = set()
         """Partitions that have returned records since `silent_topics` was called last."""
+        self._starts: dict[TopicPartition, int] = {}
+        """The offset from which each assigned partition is read; a logical one where its reset policy decided."""
         self._known: set[str] = set()
         """Topics whose leaders have been requested once."""
 
@@ -58,6 +60,7 @@ class RecordReader:
             self._learn_leaders({topic for topic, _ in starts})
             self._consumer.incremental_assign(positions)
             self._assigned.update(starts)
+            self._starts.update(((each.topic, each.partition), each.offset) for each in positions)
             self._ended.difference_update(starts)
 
     def unassign(self, places: Iterable[TopicPartition]) -> None:
@@ -66,6 +69,8 @@ class RecordReader:
         if gone:
             self._assigned -= gone
             self._ended -= gone
+            for place in gone:
+                del self._starts[place]
             if paused := gone & self._paused:  # else librdkafka keeps them paused when they are assigned again
                 self._consumer.resume([Position(*place) for place in paused])
                 self._paused -= paused
@@ -98,6 +103,26 @@ class RecordReader:
     def lag(self, place: TopicPartition) -> int | None:
         """0 where all records have been returned by `poll`, None where that is not certain."""
         return 0 if place in self._ended or place not in self._assigned else None
+
+    def records_lag(self) -> dict[TopicPartition, int]:
+        """The records between the position and the end offset of each partition whose end offset a fetch has returned,
+        without a request (Kafka: records-lag of the consumer's FetchMetricsManager).
+
+        Behind a transaction's marker the lag is 1 until the next record: librdkafka's position is that of the record
+        before the marker.
+        """
+        lags = {}
+        for each in self._consumer.position([Position(*place) for place in self._assigned]):
+            place = (each.topic, each.partition)
+            try:
+                low, high = self._consumer.get_watermark_offsets(Position(*place), cached=True)
+            except KafkaException:  # librdkafka has no metadata of the topic yet, or not any more
+                continue
+            offset = each.offset if each.offset >= 0 else self._starts[place]
+            position = {OFFSET_BEGINNING: low, OFFSET_END: high}.get(offset, offset)
+            if high >= 0 and position >= 0:
+                lags[place] = max(0, high - position)
+        return lags
 
     # ---- records
 

@@ -187,6 +187,7 @@ class RunLoop:
         maintenance.remove_unused_state(now)
         for task in active.running.values():
             observe(task)
+        self._context.metrics.records_lag = self._reader.records_lag()
         if 0 < self._next_rebalance_ms <= self._application.clock():
             self._next_rebalance_ms = 0
             self.member.request_rejoin("probing for tasks that have caught up")

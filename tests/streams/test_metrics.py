@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Consumer, Producer
 
 from odradek.broker_process import BrokerProcess
 from odradek.streams.driver import TopologyTestDriver
@@ -17,6 +18,7 @@ from odradek.streams.dsl.options import Consumed, Grouped, Materialized, Produce
 from odradek.streams.metrics import MetricName, Metrics, flat, names
 from odradek.streams.metrics_page import serve_metrics
 from odradek.streams.recorded_metrics import Counter, RecordedStat
+from odradek.streams.running.record_reader import RecordReader
 from odradek.streams.runtime import KafkaStreams, State
 from odradek.streams.serdes import LONG, STRING
 from odradek.streams.stores import builders
@@ -125,6 +127,9 @@ def java_names(java: Java) -> set[tuple[str, str, tuple[str, ...]]]:
         driver.close()
         client.close()
         remove(folder)
+    registry = "org.apache.kafka.clients.consumer.internals.FetchMetricsRegistry"
+    lag = java.find(registry)(java.HashSet(["client-id"]), "consumer").partitionRecordsLag
+    found.add((str(lag.group()), str(lag.name()), tuple(sorted(map(str, lag.tags())))))
     return found
 
 
@@ -163,7 +168,7 @@ def test_every_name_is_kafka_s(java: Java, broker: BrokerProcess, tmp_path: Path
     }
     with KafkaStreams(everything(), config) as streams:
         streams.wait_until(State.RUNNING, 30)
-        running = streams.metrics()
+        running = eventually(streams.metrics, lambda metrics: any(key.name == "records-lag" for key in metrics))
     ours = names(running) | names(driven(everything(), metrics_recording_level="DEBUG"))
     groups = {group for group, _, _ in ours}
     assert groups == {
@@ -177,7 +182,7 @@ def test_every_name_is_kafka_s(java: Java, broker: BrokerProcess, tmp_path: Path
             "record-cache-metrics",
             "topic-metrics",
         )
-    }
+    } | {"consumer-fetch-manager-metrics"}
     assert ours - java_names(java) == set()
 
 
@@ -225,7 +230,8 @@ def test_an_application_has_metrics_and_serves_a_page(broker: BrokerProcess, tmp
 
         def is_committed(metrics: Any) -> bool:
             done = [one(metrics, "stream-thread-metrics", name, **thread) for name in ("process-total", "commit-total")]
-            return done[0] == 600 and done[1] > 0  # each word, and once more by its key
+            lags = [value for key, value in metrics.items() if key.name == "records-lag"]  # sampled every second
+            return done[0] == 600 and done[1] > 0 and lags == [0] * 4  # each word, and once more by its key
 
         metrics = eventually(streams.metrics, is_committed)  # counts are emitted before they are committed
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
@@ -248,12 +254,41 @@ def test_an_application_has_metrics_and_serves_a_page(broker: BrokerProcess, tmp
     assert "topology_description" not in page
 
 
+@pytest.mark.slow
+def test_the_lag_is_the_number_of_records_that_were_not_read(broker: BrokerProcess) -> None:
+    counting.make_topics(broker.bootstrap, {"lagging": 3})
+    written, empty, behind = (("lagging", partition) for partition in range(3))
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    for _ in range(10):
+        producer.produce("lagging", b"x", partition=written[1])
+        producer.produce("lagging", b"x", partition=behind[1])
+    assert producer.flush(30) == 0
+    config = {"bootstrap.servers": broker.bootstrap, "group.id": "lagging", "enable.auto.commit": False}
+    consumer = Consumer({**config, "auto.offset.reset": "error"})
+    try:
+        reader = RecordReader(consumer, 3, lambda topic: "earliest")
+        reader.assign({written: 1, empty: None})
+        assert eventually(lambda: reader.poll(0.1)).keys() == {written}
+        assert eventually(reader.records_lag, lambda lags: len(lags) == 2) == {written: 6, empty: 0}
+        reader.unassign([written])
+        reader.assign({behind: 10})
+        eventually(lambda: (reader.poll(0.01), reader.records_lag())[1], lambda lags: lags == {empty: 0, behind: 0})
+    finally:
+        consumer.close()
+
+
 def test_names_for_prometheus_are_those_of_the_jmx_exporter() -> None:
     metrics: Metrics = {
         MetricName.of("stream-state-metrics", "put-rate", thread_id="t-1", rocksdb_state_id="a.b"): 1.5,
+        MetricName.of("consumer-fetch-manager-metrics", "records-lag", client_id="c", topic="t", partition=0): 7,
         MetricName.of("stream-metrics", "state", client_id="c"): "RUNNING",
         MetricName.of("stream-task-metrics", "process-latency-avg", task_id="0_0"): math.nan,
     }
     assert list(flat(metrics)) == [
-        ("kafka_streams_stream_state_metrics_put_rate", {"rocksdb_state_id": "a.b", "thread_id": "t-1"}, 1.5)
+        ("kafka_streams_stream_state_metrics_put_rate", {"rocksdb_state_id": "a.b", "thread_id": "t-1"}, 1.5),
+        (
+            "kafka_consumer_consumer_fetch_manager_metrics_records_lag",
+            {"client_id": "c", "partition": "0", "topic": "t"},
+            7.0,
+        ),
     ]
