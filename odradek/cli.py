@@ -3,8 +3,8 @@
 `odradek broker [server.properties] [--override key=value]…` serves in the foreground. It prints one line to stdout when
 it serves, everything else goes to stderr, and ends with status 0 after SIGTERM, SIGHUP or Ctrl-C, 1 after an error.
 Modules that only a broker needs are imported when one starts. `--daemon` and `stop` are in `daemon`, `cluster`,
-`registry` and `health` in `cluster_cli`, `dump-log` in `log_cli`, `streams` in `streams_cli`, `tls` in `tls_cli`,
-`scram` in `scram_cli`.
+`registry` and `health` in `cluster_cli`, `dump-log` in `log_cli`, `streams` in `streams_cli` and `streams_run_cli`,
+`tls` in `tls_cli`, `scram` in `scram_cli`.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 
 from odradek import __version__
+from odradek.addresses import host_and_port
 from odradek.cluster_cli import cluster, health, registry
 from odradek.daemon_files import DETACHED, LOG_FILE, PID_FILE
 from odradek.log_cli import dump_log
@@ -33,15 +34,6 @@ from odradek.tls_cli import tls
 
 if TYPE_CHECKING:
     from odradek.broker.config.broker_config import BrokerConfig
-
-
-def _address(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[str, int] | None:
-    if value is None:
-        return None
-    host, _, port = value.rpartition(":")
-    if not host or not port.isdecimal():
-        raise click.BadParameter(f"{value!r} is not HOST:PORT, as 127.0.0.1:9404 is", context, parameter)
-    return host.strip("[]"), int(port)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -97,7 +89,7 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 @click.option(
     "--metrics",
     metavar="HOST:PORT",
-    callback=_address,
+    callback=host_and_port,
     help="Serve a page of metrics for Prometheus there, under the names that its JMX exporter gives to Kafka's.",
 )
 @click.option("--until-stdin-ends", is_flag=True, hidden=True, help="Stop when the parent has ended.")

@@ -43,6 +43,13 @@ def say_broker(broker_id: int) -> None:
             handler.formatter.broker_id = broker_id
 
 
+def say_process(number: int) -> None:
+    """Add the number of this process in its application to every later JSON entry, as `process`."""
+    for handler in logging.getLogger("odradek").handlers:
+        if isinstance(handler.formatter, JsonLines):
+            handler.formatter.process = number
+
+
 class TextLines(logging.Formatter):
     """2026-01-31T10:00:00.123Z INFO odradek.broker: message name=value"""
 
@@ -55,9 +62,12 @@ class TextLines(logging.Formatter):
 
 
 class JsonLines(logging.Formatter):
-    """One JSON object: time, level, logger, broker, message, the entry's own fields, and the traceback as `error`."""
+    """One JSON object: time, level, logger, broker or process, message, the entry's own fields, and the traceback as
+    `error`.
+    """
 
     broker_id: int | None = None
+    process: int | None = None
 
     def format(self, record: logging.LogRecord) -> str:
         entry: dict[str, object] = {
@@ -65,6 +75,7 @@ class JsonLines(logging.Formatter):
             "level": record.levelname,
             "logger": record.name,
             **({} if self.broker_id is None else {"broker": self.broker_id}),
+            **({} if self.process is None else {"process": self.process}),
             "message": record.getMessage(),
         }
         if isinstance(record.args, Mapping):  # the values of a message with named places, as in the audit log

@@ -1,6 +1,6 @@
-"""The command `odradek streams`: administration of applications of the streams runtime.
+"""The command `odradek streams`: runs and administers applications of the streams runtime.
 
-Modules that it needs are imported when it runs.
+`run` and `top` are in `streams_run_cli`. Modules that a command needs are imported when it runs.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from odradek.streams_run_cli import run, top, worker
+
 if TYPE_CHECKING:
     from odradek.streams.reset import ResetTarget
 
@@ -20,6 +22,11 @@ _HOW = ("to_offset", "to_datetime", "by_duration", "to_earliest", "to_latest", "
 @click.group()
 def streams() -> None:
     """Applications of the streams runtime."""
+
+
+streams.add_command(run)
+streams.add_command(top)
+streams.add_command(worker)
 
 
 @streams.command()
