@@ -143,9 +143,15 @@ def _guarantee(name: str, value: Any) -> str:
 
 
 def _serde(name: str, value: Any) -> Serde[Any]:
-    if not isinstance(value, Serde):
-        raise StreamsConfigError(f"{name} is {value!r}; expected a serde such as odradek.streams.serdes.STRING")
-    return value
+    try:
+        found = imported(value) if isinstance(value, str) else value
+    except ValueError:
+        found = None
+    if not isinstance(found, Serde):
+        raise StreamsConfigError(
+            f"{name} is {value!r}; expected a serde such as odradek.streams.serdes.STRING, or its dotted name"
+        )
+    return found
 
 
 def _topic(name: str, value: Any) -> str:
@@ -157,9 +163,10 @@ def _topic(name: str, value: Any) -> str:
 
 
 def _function(name: str, value: Any) -> Callable[..., Any]:
-    if not callable(value):
-        raise StreamsConfigError(f"{name} is {value!r}; expected a function")
-    return value  # type: ignore[no-any-return]
+    found = _imported(name, value) if isinstance(value, str) else value
+    if not callable(found):
+        raise StreamsConfigError(f"{name} is {value!r}; expected a function, or its dotted name")
+    return found  # type: ignore[no-any-return]
 
 
 JAVA_HANDLERS: Final = {

@@ -11,6 +11,7 @@ from odradek.streams.config import PROPERTIES, REQUIRED, TABLE, StreamsConfig, S
 from odradek.streams.errors import log_and_continue
 from odradek.streams.running.client import Clients
 from odradek.streams.serdes import STRING
+from odradek.streams.timestamps import wallclock_timestamp
 from tests.streams.oracle.java import Java
 
 NEEDED = {"application.id": "app", "bootstrap.servers": "localhost:9092"}
@@ -66,6 +67,9 @@ def test_text_and_values_mean_the_same() -> None:
     assert config["internal.leave.group.on.close"] is True
     assert made(bootstrap_servers=["a:1", "b:2"])["bootstrap.servers"] == "a:1,b:2"
     assert made(default_key_serde=STRING)["default.key.serde"] is STRING
+    assert made(default_value_serde="odradek.streams.serdes.STRING")["default.value.serde"] is STRING
+    extractor = made(default_timestamp_extractor="odradek.streams.wallclock_timestamp")["default.timestamp.extractor"]
+    assert extractor is wallclock_timestamp
     assert made(processing_exception_handler=log_and_continue).handlers.processing is log_and_continue
 
 
@@ -79,6 +83,8 @@ def test_text_and_values_mean_the_same() -> None:
         ("processing.guarantee", "exactly_once", "expected exactly_once_v2"),
         ("processing.guarantee", "twice", "one of at_least_once, exactly_once_v2"),
         ("default.key.serde", "org.apache.kafka.common.serialization.Serdes$StringSerde", "expected a serde"),
+        ("default.key.serde", "odradek.streams.StreamsBuilder", "expected a serde"),
+        ("default.timestamp.extractor", "odradek.streams.serdes.absent", "expected a function"),
         ("default.timestamp.extractor", "Wallclock", "expected a function"),
         ("application.server", "here", "host:port"),
         ("heartbeat.interval.ms", 60_000, "below session.timeout.ms"),
