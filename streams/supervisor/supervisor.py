@@ -1,6 +1,7 @@
 """Supervisor: carries out the decisions of `supervision.py` on real processes, with signals and a clock.
 
-SIGINT and SIGTERM close all processes, a second one kills them. SIGHUP starts a rolling restart.
+SIGINT and SIGTERM close all processes, a second one kills them. SIGHUP starts a rolling restart, except where it
+signals the end of the terminal: then it closes all processes, or, under nohup, has no effect.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import NamedTuple
 from odradek.streams.supervisor.process import Command, Mark, StartedWorker
 from odradek.streams.supervisor.status import Sample
 from odradek.streams.supervisor.supervision import FAILED, Action, Effect, ProcessPhase, Supervision
+from odradek.streams.supervisor.terminal import ControllingTerminal
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +48,8 @@ class Supervisor:
         self._mark = mark
         self._on_running = on_running
         self._has_run = False
+        self._terminal = ControllingTerminal()
+        self._survives_terminal = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
         self._processes: dict[int, StartedWorker] = {}
         self._changed = asyncio.Event()
 
@@ -58,7 +62,7 @@ class Supervisor:
         handlers: dict[signal.Signals, Callable[[float], Sequence[Effect]]] = {
             signal.SIGINT: supervision.stop,
             signal.SIGTERM: supervision.stop,
-            signal.SIGHUP: supervision.roll,
+            signal.SIGHUP: self._hang_up,
         }
         for number, handler in handlers.items():
             loop.add_signal_handler(number, self._on_signal, number, handler)
@@ -100,6 +104,11 @@ class Supervisor:
     def _on_signal(self, number: signal.Signals, handler: Callable[[float], Sequence[Effect]]) -> None:
         log.info("signal received signal=%s", number.name)
         self._apply(handler(time.monotonic()))
+
+    def _hang_up(self, now: float) -> Sequence[Effect]:
+        if not self._terminal.has_hung_up():
+            return self._supervision.roll(now)
+        return [] if self._survives_terminal else self._supervision.stop(now)
 
     # ---- events of processes
 

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import fcntl
+import http.server
 import io
 import json
 import os
+import signal
+import struct
 import subprocess
 import sys
+import termios
 import textwrap
+import threading
 from pathlib import Path
 from typing import Final
 
@@ -510,6 +516,37 @@ def test_rates_are_those_since_the_page_before() -> None:
 def test_another_page_is_rejected() -> None:
     with pytest.raises(ValueError, match="odradek streams run"):
         rows_of('kafka_streams_stream_metrics_alive_stream_threads{client_id="c"} 2.0\n')
+
+
+class MetricsHandler(http.server.BaseHTTPRequestHandler):
+    """Serves PAGE."""
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(PAGE.encode())
+
+    def log_message(self, *_: object) -> None:
+        """Print nothing."""
+
+
+def test_the_table_on_a_terminal_is_refreshed_until_ctrl_c() -> None:
+    terminal, other = os.openpty()
+    fcntl.ioctl(other, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 120, 0, 0))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), MetricsHandler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        command = [sys.executable, "-P", "-m", "odradek", "streams", "top", "--port", str(server.server_port)]
+        with subprocess.Popen(command, stdout=other, stderr=subprocess.PIPE) as process:
+            os.close(other)
+            shown = b""
+            while shown.count(b"UPTIME") < 3:
+                shown += os.read(terminal, 65_536)
+            process.send_signal(signal.SIGINT)
+            assert process.wait(60) == 0, process.stderr and process.stderr.read()
+        server.shutdown()
+    os.close(terminal)
+    assert shown.count(b"\x1b[H\x1b[J") == 3
+    assert b"1 of 2 RUNNING" in shown
 
 
 @pytest.mark.parametrize(
