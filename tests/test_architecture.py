@@ -256,7 +256,7 @@ def test_only_runtime_modules_import_the_clients_and_two_modules_rocksdb() -> No
         "odradek.streams.serdes.schema_registry",
     )
     assert all(module.startswith(homes) for module in users["confluent_kafka"]), users["confluent_kafka"]
-    assert users["rocksdict"] == {"odradek.streams.stores.maps", "odradek.streams.stores.rocksdb_memory"}
+    assert users["rocksdict"] == {"odradek.streams.stores.rocks_map", "odradek.streams.stores.rocksdb_memory"}
 
 
 def test_spark_jobs_import_spark_and_click_and_one_module_kafkas_classes() -> None:

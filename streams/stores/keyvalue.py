@@ -24,13 +24,13 @@ from odradek.streams.stores.interface import (
     not_open,
     unreadable,
 )
-from odradek.streams.stores.maps import MemoryMap, RocksMap
+from odradek.streams.stores.maps import MemoryMap
 from odradek.streams.stores.rocksdb_config import setter_of
-from odradek.streams.stores.rocksdb_memory import shared_memory
 from odradek.streams.stores.values import ValueCodec, key_bytes, serde_for
 
 if TYPE_CHECKING:
     from odradek.streams.stores.builders import StoreBuilder
+    from odradek.streams.stores.rocks_map import RocksMap
 
 
 class LruMap(MemoryMap):
@@ -393,6 +393,9 @@ def open_map(spec: StoreBuilder, context: StoreContext) -> MemoryMap | RocksMap:
     """The map for a store's bytes: RocksDB where it is persistent and there is a disk. Raises StreamsError."""
     if not spec.persistent or context.store_dir is None:
         return MemoryMap()
+    from odradek.streams.stores.rocks_map import RocksMap
+    from odradek.streams.stores.rocksdb_memory import shared_memory
+
     path = directory_of(context.store_dir, spec.name)
     config = context.config
     memory = shared_memory(config.get("rocksdb.memory.max.bytes", 0))

@@ -15,11 +15,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
-from odradek.streams.stores.maps import MemoryMap, RocksMap
+from odradek.streams.stores.maps import MemoryMap
 from odradek.streams.stores.values import LONG
 
 if TYPE_CHECKING:
     from odradek.streams.stores.builders import StoreBuilder
+    from odradek.streams.stores.rocks_map import RocksMap
 
 FOREVER: Final = 2**63 - 1
 LATEST_PREFIX: Final = b"\x80"

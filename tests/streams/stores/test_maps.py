@@ -13,7 +13,7 @@ import pytest
 from odradek.streams.errors import InvalidStateStoreError
 from odradek.streams.serdes import BYTES, STRING
 from odradek.streams.stores import builders
-from odradek.streams.stores.maps import RocksMap
+from odradek.streams.stores.rocks_map import RocksMap
 from tests.streams.stores.implementations import Context
 
 ROWS = 6_000

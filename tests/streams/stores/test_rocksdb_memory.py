@@ -12,7 +12,7 @@ import pytest
 
 from odradek.streams.serdes import BYTES
 from odradek.streams.stores import builders
-from odradek.streams.stores.maps import RocksMap
+from odradek.streams.stores.rocks_map import RocksMap
 from odradek.streams.stores.rocksdb_memory import OWN_BUFFER_BYTES, RocksDBMemory, shared_memory
 from tests.streams.stores.implementations import Context
 
@@ -23,7 +23,7 @@ VALUE = bytes(1_000)
 FILL = """
 import sys
 from pathlib import Path
-from odradek.streams.stores.maps import RocksMap
+from odradek.streams.stores.rocks_map import RocksMap
 from odradek.streams.stores.rocksdb_memory import shared_memory
 
 def resident():
