@@ -67,7 +67,7 @@ def java(log_level: str = "error") -> Java:
     """The classes of the one JVM, started if need be. Raises FetchError if Java or the jars are not available."""
     home = java_home(find_java())
     jpype.startJVM(
-        *(*OPTIONS, f"{LOGGING}={log_level}"),
+        *(*OPTIONS, f"{LOGGING}={log_level}", f"-Djava.io.tmpdir={tempfile.gettempdir()}"),  # Python's
         jvmpath=_library(home),
         classpath=[str(jar) for jar in classpath(RELEASE)],
         convertStrings=False,
