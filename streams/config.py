@@ -32,6 +32,7 @@ from odradek.streams.errors import (
 from odradek.streams.functions import Forms, arity, imported, problem_of
 from odradek.streams.serdes import Serde
 from odradek.streams.stores.rocksdb_config import problem_of_setter
+from odradek.streams.stores.suppliers import DslStoreSuppliers, InMemoryDslStoreSuppliers, RocksDBDslStoreSuppliers
 from odradek.streams.topology import check_topic_name
 
 log = logging.getLogger(__name__)
@@ -154,6 +155,19 @@ def _serde(name: str, value: Any) -> Serde[Any]:
     return found
 
 
+def _suppliers(name: str, value: Any) -> DslStoreSuppliers:
+    """The suppliers, their class, or the dotted name of the class; Java's names of its own, too."""
+    found = value
+    if isinstance(value, str):
+        java = value.rpartition("$")[2]
+        found = {each.__name__: each for each in (RocksDBDslStoreSuppliers, InMemoryDslStoreSuppliers)}.get(java)
+        found = _imported(name, value) if found is None else found
+    made = found() if isinstance(found, type) else found
+    if not isinstance(made, DslStoreSuppliers):
+        raise StreamsConfigError(f"{name} is {value!r}; expected a DslStoreSuppliers or its dotted name")
+    return made
+
+
 def _topic(name: str, value: Any) -> str:
     try:
         check_topic_name(value, name)
@@ -274,6 +288,12 @@ TABLE: Final[tuple[Property, ...]] = (
     ),
     _row("default.timestamp.extractor", None, _function, "Returns a record's timestamp; by default its own."),
     _row("default.value.serde", None, _serde, "For values without an explicit serde."),
+    _row(
+        "dsl.store.suppliers.class",
+        None,
+        _suppliers,
+        "The stores of the DSL: DslStoreSuppliers or their dotted name; before default.dsl.store.",
+    ),
     _row("errors.dead.letter.queue.topic.name", None, _topic, "Where log_and_fail and log_and_continue write records."),
     _row("group.instance.id", None, _text, "A static member id: the instance may be away for session.timeout.ms."),
     _row(
@@ -379,6 +399,8 @@ class StreamsConfig(Mapping[str, Any]):
             self._values["commit.interval.ms"] = EOS_COMMIT_INTERVAL_MS
         self._rest = named
         self._check()
+        if self._values["dsl.store.suppliers.class"] is not None:
+            self._values["dsl.store.suppliers.class"].configure(self)
 
     def __getitem__(self, name: str) -> Any:
         found = self._values.get(name)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 from odradek.streams.dsl.graph import Graph
 from odradek.streams.dsl.ktable import GlobalKTable, KTable
@@ -33,12 +33,14 @@ from odradek.streams.operators.table_table_join import JoinMerger, Kind, TableJo
 from odradek.streams.operators.waiting import WaitingStoreBuilder
 from odradek.streams.serdes import Serde
 from odradek.streams.stores.builders import StoreBuilder, window_store
+from odradek.streams.stores.suppliers import DslStoreSuppliers
 from odradek.streams.topology import Topology
 from odradek.streams.windows import JoinWindows, to_ms
 
 if TYPE_CHECKING:
     from odradek.streams.dsl.kstream import KStream
 
+Builder = TypeVar("Builder", bound=StoreBuilder)
 JoinKind = Literal["inner", "left", "outer"]
 
 WINDOWED: Final = "KSTREAM-WINDOWED-"
@@ -211,7 +213,7 @@ class _StreamStreamJoin:
             persistent=store_settings.store_type != IN_MEMORY,
             retain_duplicates=True,
         )
-        store = replace(store, type_from_config=store_settings.store_type is None)
+        store = _supplied(replace(store, type_from_config=store_settings.store_type is None), store_settings)
         if not store_settings.logging:
             return store.without_logging()
         return store.with_logging({**store_settings.log_config, "cleanup.policy": "delete"})
@@ -229,7 +231,7 @@ class _StreamStreamJoin:
         on_disk = store_settings.store_type != IN_MEMORY
         if store_settings.store_type is None and store_settings.this_store is not None:
             on_disk = store_settings.this_store.persistent
-        return WaitingStoreBuilder(
+        waiting = WaitingStoreBuilder(
             f"{name}-store",
             "key-value",
             store_settings.key,
@@ -240,6 +242,7 @@ class _StreamStreamJoin:
             type_from_config=store_settings.store_type is None and store_settings.this_store is None,
             right_serde=store_settings.other_value,
         )
+        return _supplied(waiting, store_settings)
 
     def _write(
         self, names: list[str], merge: str, stores: tuple[StoreBuilder, StoreBuilder], waiting: StoreBuilder | None
@@ -266,6 +269,12 @@ class _StreamStreamJoin:
                 topology.add_state_store(waiting, this_join, other_join)
 
         return write
+
+
+def _supplied(builder: Builder, store_settings: StreamJoined[Any, Any, Any]) -> Builder:
+    """The store, in the place that the suppliers of a join choose."""
+    suppliers = store_settings.store_type
+    return suppliers.supplied(builder) if isinstance(suppliers, DslStoreSuppliers) else builder
 
 
 def _add_window(graph: Graph, node: str, store: str, parent: str) -> None:

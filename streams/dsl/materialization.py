@@ -16,6 +16,7 @@ from odradek.streams.dsl.options import Materialized
 from odradek.streams.errors import TopologyError
 from odradek.streams.serdes import Serde
 from odradek.streams.stores.builders import StoreBuilder, timestamped_key_value_store
+from odradek.streams.stores.suppliers import DslStoreSuppliers
 
 IN_MEMORY = "in_memory"
 
@@ -33,7 +34,7 @@ class Materialization:
     logging: bool
     log_config: Mapping[str, str]
     retention_ms: int | None
-    store_type: str | None
+    store_type: str | DslStoreSuppliers | None
     store: StoreBuilder | None
 
     def with_default_serdes(self, key: Serde[Any] | None, value: Serde[Any] | None) -> Materialization:
@@ -56,6 +57,8 @@ class Materialization:
 
     def finished(self, builder: StoreBuilder) -> StoreBuilder:
         """A store's builder with the user's settings of caching and logging."""
+        if isinstance(self.store_type, DslStoreSuppliers):
+            builder = self.store_type.supplied(builder)
         builder = builder.with_caching(self.caching)
         return builder.with_logging(self.log_config) if self.logging else builder.without_logging()
 

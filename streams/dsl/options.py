@@ -20,6 +20,7 @@ from odradek.streams.errors import ArgumentError
 from odradek.streams.functions import place_of_call
 from odradek.streams.serdes import Serde
 from odradek.streams.stores.builders import StoreBuilder
+from odradek.streams.stores.suppliers import DslStoreSuppliers
 from odradek.streams.topology import OffsetReset, Partitioner, TimestampExtractor
 from odradek.streams.type_variables import VO, K, V
 
@@ -113,7 +114,7 @@ class Materialized(Generic[K, V]):
     logging: bool = True
     log_config: Mapping[str, str] = field(default_factory=dict)
     retention: int | timedelta | None = None
-    store_type: Literal["rocksDB", "in_memory"] | None = None
+    store_type: Literal["rocksDB", "in_memory"] | DslStoreSuppliers | None = None
     store: StoreBuilder | None = None
 
     def __post_init__(self) -> None:
@@ -150,7 +151,7 @@ class StreamJoined(Generic[K, V, VO]):
     store_name: str | None = None
     logging: bool = True
     log_config: Mapping[str, str] = field(default_factory=dict)
-    store_type: Literal["rocksDB", "in_memory"] | None = None
+    store_type: Literal["rocksDB", "in_memory"] | DslStoreSuppliers | None = None
     this_store: StoreBuilder | None = None
     other_store: StoreBuilder | None = None
 

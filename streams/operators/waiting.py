@@ -45,7 +45,7 @@ class WaitingStore(StateStore):
         self.persistent = spec.persistent
         self._spec = spec
         plain = StoreBuilder(spec.name, "key-value", BYTES, BYTES, spec.persistent, logging=spec.logging)
-        self._store: Any = replace(plain, log_config=spec.log_config).build()
+        self._store: Any = replace(plain, log_config=spec.log_config, bytes_map=spec.bytes_map).build()
 
     @property
     def is_open(self) -> bool:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Final, Literal
 
 from odradek.streams.serdes import Serde
 from odradek.streams.stores.interface import StateStore
 from odradek.streams.stores.keyvalue import CachedKeyValueStore, PlainKeyValueStore
+from odradek.streams.stores.maps import BytesMap
 from odradek.streams.stores.sessions import SegmentedSessionStore
 from odradek.streams.stores.versioned import SegmentedVersionedStore
 from odradek.streams.stores.windows import SegmentedWindowStore
@@ -49,6 +51,16 @@ class StoreBuilder:
     it shows a ms more than its retention (RocksDBTimeOrderedWindowStore).
     """
 
+    bytes_map: Callable[[str, Path | None], BytesMap] | None = None
+    """Opens a store of bytes of the user's own, given the name of the store and its directory; None: RocksDB where
+    `persistent`, else memory.
+    """
+
+    @property
+    def in_map(self) -> bool:
+        """Whether the rows are bytes in a map that is opened: RocksDB's, or one of the user's own."""
+        return self.persistent or self.bytes_map is not None
+
     def with_caching(self, enabled: bool = True) -> StoreBuilder:
         """The same with a cache (or without). Versioned stores and stores with duplicates never have one."""
         return replace(self, caching=enabled and not self.retain_duplicates and self.kind != "versioned")
@@ -64,10 +76,14 @@ class StoreBuilder:
     def configured(self, config: Mapping[str, Any]) -> StoreBuilder:
         """The same for one application: without a cache if it has none, in memory if that is its default."""
         made = self.with_caching(self.caching and config.get("statestore.cache.max.bytes", 1) > 0)
+        suppliers = config.get("dsl.store.suppliers.class")
+        if self.type_from_config and suppliers is not None:
+            supplied: StoreBuilder = suppliers.supplied(made)
+            return supplied
         if self.type_from_config and config.get("default.dsl.store") == "in_memory":
             made = replace(made, persistent=False, in_time_order=False)
             if self.kind in ("window", "session"):
-                made = replace(made, segment_interval_ms=_segment_interval(self.retention_ms, False))
+                made = replace(made, segment_interval_ms=segment_interval(self.retention_ms, False))
         return made
 
     def build(self) -> StateStore:
@@ -160,7 +176,7 @@ def _windowed(
         retention_ms=retention_ms,
         window_size_ms=window_size_ms,
         retain_duplicates=retain_duplicates,
-        segment_interval_ms=_segment_interval(retention_ms, persistent),
+        segment_interval_ms=segment_interval(retention_ms, persistent),
     )
 
 
@@ -170,13 +186,13 @@ def session_store(
     """A session store. Raises ValueError for a negative retention."""
     if retention_ms < 0:
         raise ValueError("retention_ms cannot be negative")
-    interval = _segment_interval(retention_ms, persistent)
+    interval = segment_interval(retention_ms, persistent)
     return StoreBuilder(
         name, "session", key, value, persistent, retention_ms=retention_ms, segment_interval_ms=interval
     )
 
 
-def _segment_interval(retention_ms: int, persistent: bool) -> int:
+def segment_interval(retention_ms: int, persistent: bool) -> int:
     """The segment length: a ms for stores in memory, at least two segments within the retention for persistent ones."""
     return max(retention_ms // 2, LEAST_SEGMENT_MS) if persistent else 1
 

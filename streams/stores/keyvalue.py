@@ -24,13 +24,12 @@ from odradek.streams.stores.interface import (
     not_open,
     unreadable,
 )
-from odradek.streams.stores.maps import MemoryMap
+from odradek.streams.stores.maps import BytesMap, MemoryMap
 from odradek.streams.stores.rocksdb_config import setter_of
 from odradek.streams.stores.values import ValueCodec, key_bytes, serde_for
 
 if TYPE_CHECKING:
     from odradek.streams.stores.builders import StoreBuilder
-    from odradek.streams.stores.rocks_map import RocksMap
 
 
 class LruMap(MemoryMap):
@@ -82,7 +81,7 @@ class PlainKeyValueStore(TimestampedKeyValueStore):
         self.name = spec.name
         self.persistent = spec.persistent
         self._spec = spec
-        self._map: MemoryMap | RocksMap | None = None
+        self._map: BytesMap | None = None
 
     @property
     def is_open(self) -> bool:
@@ -94,7 +93,7 @@ class PlainKeyValueStore(TimestampedKeyValueStore):
         self._context = context
         self._key_serde = serde_for(spec, context, is_key=True)
         self._codec = ValueCodec(spec.name, serde_for(spec, context, is_key=False), spec.stamped)
-        self._in_rocks = spec.persistent and context.store_dir is not None
+        self._in_rocks = holds_bytes(spec, context)
         if spec.max_entries:
             self._map = LruMap(spec.max_entries, self._log_removal)
         else:
@@ -107,7 +106,7 @@ class PlainKeyValueStore(TimestampedKeyValueStore):
             return
         self._context.log(self.name, key, None, self._context.timestamp)
 
-    def _live(self) -> MemoryMap | RocksMap:
+    def _live(self) -> BytesMap:
         if self._map is None:
             raise not_open(self.name)
         return self._map
@@ -389,8 +388,16 @@ def next_prefix(prefix: bytes) -> bytes | None:
     return kept[:-1] + bytes([kept[-1] + 1]) if kept else None
 
 
-def open_map(spec: StoreBuilder, context: StoreContext) -> MemoryMap | RocksMap:
+def holds_bytes(spec: StoreBuilder, context: StoreContext) -> bool:
+    """Whether the cells of a store's map are bytes, rather than objects in memory."""
+    return spec.bytes_map is not None or (spec.persistent and context.store_dir is not None)
+
+
+def open_map(spec: StoreBuilder, context: StoreContext) -> BytesMap:
     """The map for a store's bytes: RocksDB where it is persistent and there is a disk. Raises StreamsError."""
+    if spec.bytes_map is not None:
+        place = None if context.store_dir is None else directory_of(context.store_dir, spec.name)
+        return spec.bytes_map(spec.name, place)
     if not spec.persistent or context.store_dir is None:
         return MemoryMap()
     from odradek.streams.stores.rocks_map import RocksMap

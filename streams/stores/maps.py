@@ -7,13 +7,44 @@ rows in the order of the keys' bytes, and iterators that show the map as it was.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from sortedcontainers import SortedList
 
 Cells = Iterator[tuple[bytes, Any]]
 
 _FEW: Final = 32  # so few keys are sorted for each read; more are kept in order
+
+
+class BytesMap(Protocol):
+    """An ordered map of bytes to cells, for the rows of one store. A map of a user's own keeps bytes."""
+
+    def get(self, key: bytes, /) -> Any:
+        """The cell, None where there is none."""
+
+    def put(self, key: bytes, cell: Any) -> None:
+        """Set a cell; None deletes."""
+
+    def write(self, rows: Iterable[tuple[bytes, Any]]) -> None:
+        """Set many cells."""
+
+    def range(
+        self, low: bytes | None = None, high: bytes | None = None, inclusive: bool = True, reverse: bool = False
+    ) -> Cells:
+        """The rows between, as they are at the call, in the order of the keys; None stands for an open end,
+        `inclusive` is whether `high` itself is one of them.
+        """
+
+    def delete_range(self, low: bytes, high: bytes) -> None:
+        """Remove the rows from `low` up to, not including `high`."""
+
+    def __len__(self) -> int: ...
+
+    def flush(self) -> None:
+        """Make all writes durable, where the map is persistent: a checkpoint follows."""
+
+    def close(self) -> None:
+        """Release files and memory."""
 
 
 class MemoryMap:

@@ -15,12 +15,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
-from odradek.streams.stores.maps import MemoryMap
+from odradek.streams.stores.maps import BytesMap, MemoryMap
 from odradek.streams.stores.values import LONG
 
 if TYPE_CHECKING:
     from odradek.streams.stores.builders import StoreBuilder
-    from odradek.streams.stores.rocks_map import RocksMap
 
 FOREVER: Final = 2**63 - 1
 LATEST_PREFIX: Final = b"\x80"
@@ -115,7 +114,7 @@ class MemorySegments:
 class MapSegments:
     """One ordered map, whose keys begin with the number of the segment (8 bytes)."""
 
-    def __init__(self, rows: RocksMap | MemoryMap, interval_ms: int) -> None:
+    def __init__(self, rows: BytesMap, interval_ms: int) -> None:
         self._rows = rows
         self._interval = interval_ms
         self._oldest = 0
@@ -197,7 +196,7 @@ class Expiring:
     def __init__(self, spec: StoreBuilder, segments: Segments, at: At) -> None:
         self._segments = segments
         self._at = at
-        self._persistent = spec.persistent
+        self._persistent = spec.in_map
         self._retention = spec.retention_ms
         self._shown = spec.retention_ms + spec.in_time_order
         self._interval = spec.segment_interval_ms

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from odradek.streams.records import Windowed
 from odradek.streams.stores.cache import ENTRY_BYTES, Entry, NamedCache, headers_bytes
 from odradek.streams.stores.interface import ChangelogRecord, FlushListener, Rows, StateStore, StoreContext, not_open
-from odradek.streams.stores.keyvalue import merged, open_map
+from odradek.streams.stores.keyvalue import holds_bytes, merged, open_map
 from odradek.streams.stores.segments import FOREVER, At, Expiring, MapSegments, MemorySegments, Segments, Span
 from odradek.streams.stores.values import LONG, ValueCodec, key_bytes, serde_for
 
@@ -55,8 +55,8 @@ class TimedStore(StateStore):
         self._context = context
         self._key_serde = serde_for(spec, context, is_key=True)
         self._codec = ValueCodec(spec.name, serde_for(spec, context, is_key=False), spec.stamped)
-        self._in_rocks = spec.persistent and context.store_dir is not None
-        if spec.persistent:
+        self._in_rocks = holds_bytes(spec, context)
+        if spec.in_map:
             segments: Segments = MapSegments(open_map(spec, context), spec.segment_interval_ms)
         else:
             segments = MemorySegments(self.at, self.order, spec.retention_ms)

@@ -23,13 +23,12 @@ from odradek.streams.stores.interface import (
     not_open,
 )
 from odradek.streams.stores.keyvalue import open_map
-from odradek.streams.stores.maps import MemoryMap
+from odradek.streams.stores.maps import BytesMap
 from odradek.streams.stores.segments import LATEST_PREFIX, MapSegments
 from odradek.streams.stores.values import LONG, ValueCodec, key_bytes, serde_for
 
 if TYPE_CHECKING:
     from odradek.streams.stores.builders import StoreBuilder
-    from odradek.streams.stores.rocks_map import RocksMap
 
 _VERSION: Final = struct.Struct(">qi")
 _NOTHING_LATER: Final = None  # no version after the one that is put has been found
@@ -111,7 +110,7 @@ class SegmentedVersionedStore(VersionedKeyValueStore):
         self.persistent = spec.persistent
         self._spec = spec
         self._retention = spec.history_retention_ms
-        self._map: MemoryMap | RocksMap | None = None
+        self._map: BytesMap | None = None
         self._observed = -1
 
     @property

@@ -21,6 +21,7 @@ OBJECTS = {  # classes in Java, functions and objects here
     "processing.exception.handler",
     "default.timestamp.extractor",
     "topology.optimization",
+    "dsl.store.suppliers.class",
 }
 OF_CONSUMERS = {
     "client.rack",
