@@ -30,6 +30,7 @@ from odradek.streams.errors import (
     three_arguments,
 )
 from odradek.streams.functions import Forms, arity, imported, problem_of
+from odradek.streams.processor_wrapper import ProcessorWrapper
 from odradek.streams.serdes import Serde
 from odradek.streams.stores.rocksdb_config import problem_of_setter
 from odradek.streams.stores.suppliers import DslStoreSuppliers, InMemoryDslStoreSuppliers, RocksDBDslStoreSuppliers
@@ -157,15 +158,24 @@ def _serde(name: str, value: Any) -> Serde[Any]:
 
 def _suppliers(name: str, value: Any) -> DslStoreSuppliers:
     """The suppliers, their class, or the dotted name of the class; Java's names of its own, too."""
-    found = value
-    if isinstance(value, str):
-        java = value.rpartition("$")[2]
-        found = {each.__name__: each for each in (RocksDBDslStoreSuppliers, InMemoryDslStoreSuppliers)}.get(java)
-        found = _imported(name, value) if found is None else found
-    made = found() if isinstance(found, type) else found
-    if not isinstance(made, DslStoreSuppliers):
-        raise StreamsConfigError(f"{name} is {value!r}; expected a DslStoreSuppliers or its dotted name")
+    java = value.rpartition("$")[2] if isinstance(value, str) else ""
+    own = {each.__name__: each for each in (RocksDBDslStoreSuppliers, InMemoryDslStoreSuppliers)}
+    made: DslStoreSuppliers = _made(DslStoreSuppliers)(name, own.get(java, value))
     return made
+
+
+def _made(kind: type) -> Parse:
+    """An object of a class, the class of the object, or the dotted name of either."""
+
+    def parse(name: str, value: Any) -> Any:
+        found = _imported(name, value) if isinstance(value, str) else value
+        if isinstance(found, type) and issubclass(found, kind):
+            found = found()
+        if not isinstance(found, kind):
+            raise StreamsConfigError(f"{name} is {value!r}; expected a {kind.__name__} or its dotted name")
+        return found
+
+    return parse
 
 
 def _topic(name: str, value: Any) -> str:
@@ -320,6 +330,12 @@ TABLE: Final[tuple[Property, ...]] = (
         "Decides about records that a node cannot process.",
     ),
     _row("processing.guarantee", AT_LEAST_ONCE, _guarantee, f"{AT_LEAST_ONCE} or {EXACTLY_ONCE_V2}."),
+    _row(
+        "processor.wrapper.class",
+        None,
+        _made(ProcessorWrapper),
+        "Wraps the processors of the Processor API: a ProcessorWrapper or its dotted name.",
+    ),
     _row("rack.aware.assignment.tags", (), _tags, "client.tag.* by which standbys are spread; at most five."),
     _row("repartition.purge.interval.ms", 30_000, _number(0), "How often processed records are purged."),
     _row("replication.factor", -1, _number(-1, 32_767), "Replicas of internal topics; -1: the broker's default."),
@@ -399,8 +415,9 @@ class StreamsConfig(Mapping[str, Any]):
             self._values["commit.interval.ms"] = EOS_COMMIT_INTERVAL_MS
         self._rest = named
         self._check()
-        if self._values["dsl.store.suppliers.class"] is not None:
-            self._values["dsl.store.suppliers.class"].configure(self)
+        for name in ("dsl.store.suppliers.class", "processor.wrapper.class"):
+            if self._values[name] is not None:
+                self._values[name].configure(self)
 
     def __getitem__(self, name: str) -> Any:
         found = self._values.get(name)

@@ -24,6 +24,7 @@ from odradek.streams.errors import (
 )
 from odradek.streams.operators.fusion import FusedFunctionBuilder, Writing
 from odradek.streams.processor import Cancellable, FixedKeyProcessor, ProcessorContext, PunctuationType, Punctuator
+from odradek.streams.processor_wrapper import wrapped
 from odradek.streams.records import Headers, Process, Record, RecordMetadata, TaskId
 from odradek.streams.sensors import StreamsMetrics
 from odradek.streams.serdes import Serde
@@ -448,7 +449,7 @@ def looking_context(node: NodeContext) -> ProcessorContext:
 
 
 def _by_hand(supplier: Callable[[], Any], node: NodeContext) -> Process:
-    processor = supplier()
+    processor = wrapped(node.task.config.get("processor.wrapper.class"), node.name, supplier)
     context = _HandContext(node, isinstance(processor, FixedKeyProcessor))
     node.on_life(lambda: processor.init(context), processor.close)
     work, task = processor.process, node.task

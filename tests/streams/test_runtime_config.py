@@ -37,8 +37,8 @@ OF_CONSUMERS = {
 }
 
 
-LATER = {"errors.dead.letter.queue.topic.name"}
-"""Properties of releases after 3.9 (KIP-1034)."""
+LATER = {"errors.dead.letter.queue.topic.name", "processor.wrapper.class"}
+"""Properties of releases after 3.9 (KIP-1034, KIP-1112)."""
 OURS = {"rocksdb.memory.max.bytes"}
 """Properties that Kafka has not."""
 
