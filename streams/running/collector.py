@@ -20,7 +20,7 @@ import logging
 import threading
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import MethodType
 from typing import Any, Final
 
@@ -42,6 +42,7 @@ from odradek.streams.errors import (
 from odradek.streams.records import NO_TIMESTAMP, Headers, RecordMetadata, TaskId
 from odradek.streams.running.client import error_of, partitions_of
 from odradek.streams.running.deputy import Deputy, NotReturnedError
+from odradek.streams.running.source_topics import SourceTopicCheck
 
 log = logging.getLogger(__name__)
 
@@ -109,13 +110,15 @@ class RecordCollector:
         transactional: bool = False,
         metadata_s: float = 300.0,
         writers: Mapping[str, tuple[int, str]] | None = None,
+        source_topics: SourceTopicCheck | None = None,
     ) -> None:
         """Creates the producer; a transactional one has called init_transactions after this. Raises StreamsError.
 
         `timeout_s` bounds the retries of transient errors (task.timeout.ms), `metadata_s` the age of a cached partition
         count (metadata.max.age.ms). `writers` maps a topic to the sub-topology and the node that write it, for the
-        context of a failure.
+        context of a failure. `source_topics` finds deleted topics while their offsets are committed in a transaction.
         """
+        self._source_topics = source_topics
         self._make_producer = make_producer
         self._handlers = handlers
         self._timeout_s = timeout_s
@@ -229,7 +232,9 @@ class RecordCollector:
         self._begin()
         positions = [Position(*place, offset, metadata) for place, (offset, metadata) in offsets.items()]
         if positions:
-            self._try("committing offsets", self._producer.send_offsets_to_transaction, positions, group_metadata)
+            topics = {place[0] for place in offsets}
+            send = self._producer.send_offsets_to_transaction
+            self._try("committing offsets", send, positions, group_metadata, in_vain=lambda: self._are_deleted(topics))
         self._try("committing a transaction", self._producer.commit_transaction)
         self._in_transaction = False
         if self._failure is not None:
@@ -399,19 +404,31 @@ class RecordCollector:
             self._handlers.dead_letter_topic,
         )
 
+    def _are_deleted(self, topics: Iterable[str]) -> bool:
+        """Whether one of the topics was deleted: librdkafka would retry the commit of its offset until the timeout."""
+        now, check = time.monotonic(), self._source_topics
+        return check is not None and check.due(now) and bool(check.poll(now, topics))
+
     def _begin(self) -> None:
         if not self._in_transaction:
             self._try("beginning a transaction", self._producer.begin_transaction, timed=False)
             self._in_transaction = True
 
-    def _try(self, what: str, call: Callable[..., Any], *arguments: Any, timed: bool = True) -> None:
+    def _try(
+        self,
+        what: str,
+        call: Callable[..., Any],
+        *arguments: Any,
+        timed: bool = True,
+        in_vain: Callable[[], bool] = lambda: False,
+    ) -> None:
         """Call until it succeeds, or until task.timeout.ms is over. Raises TaskMigratedError, StreamsError."""
         deadline = time.monotonic() + self._timeout_s
         once_s = min(_FIRST_TRY_S, self._timeout_s)
         while True:
             try:
                 if timed:
-                    self._deputy.call(once_s + _OVERDUE_S, call, *arguments, once_s)
+                    self._deputy.call(once_s + _OVERDUE_S, call, *arguments, once_s, in_vain=in_vain)
                 else:
                     call(*arguments)
                 return

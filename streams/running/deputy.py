@@ -9,9 +9,13 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
 from collections.abc import Callable
 from typing import Any, Final
 
+LONG_CALL_S: Final = 0.3
+"""How long a call lasts before its caller asks whether it is in vain."""
+_LOOK_S: Final = 0.05
 _abandoned: Final[list[Any]] = []
 """Clients with a call that has not returned. Releasing such a client would block until the call returns."""
 
@@ -30,24 +34,41 @@ class Deputy:
         self._answers: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
 
-    def call(self, timeout_s: float, function: Callable[..., Any], *arguments: Any) -> None:
+    def call(
+        self,
+        timeout_s: float,
+        function: Callable[..., Any],
+        *arguments: Any,
+        in_vain: Callable[[], bool] = lambda: False,
+    ) -> None:
         """Call, and wait for the result. Raises what the function raises, or NotReturnedError: then the deputy is
         unusable.
 
-        In that case the object whose method `function` is stays referenced forever.
+        In that case the object whose method `function` is stays referenced forever. While a call lasts, `in_vain` is
+        called from time to time in the thread that waits; where it returns True the wait ends as by the timeout.
         """
         if self._thread is None:
             self._thread = threading.Thread(target=_serve, args=(self._calls, self._answers), name=self._name)
             self._thread.daemon = True  # a call that does not return must not block the exit of the process
             self._thread.start()
         self._calls.put((function, arguments))
-        try:
-            error = self._answers.get(timeout=timeout_s)
-        except queue.Empty:
-            _abandoned.append(function)
-            raise NotReturnedError from None
+        error = self._await(time.monotonic() + timeout_s, function, in_vain)
         if error is not None:
             raise error
+
+    def _await(
+        self, deadline: float, function: Callable[..., Any], in_vain: Callable[[], bool]
+    ) -> BaseException | None:
+        wait_s = LONG_CALL_S
+        while (left_s := deadline - time.monotonic()) > 0:
+            try:
+                return self._answers.get(timeout=min(wait_s, left_s))
+            except queue.Empty:
+                if in_vain():
+                    break
+                wait_s = _LOOK_S
+        _abandoned.append(function)
+        raise NotReturnedError
 
     def close(self) -> None:
         """Accept no more calls."""

@@ -311,4 +311,5 @@ def _make_collector(application: Application, context: ThreadContext) -> RecordC
         transactional=config.exactly_once,
         metadata_s=config["metadata.max.age.ms"] / 1000,
         writers=application.writers(),
+        source_topics=SourceTopicCheck(application.admin) if config.exactly_once else None,
     )

@@ -20,6 +20,7 @@ from odradek.broker_process import BrokerProcess
 from odradek.streams.errors import LockError, MissingSourceTopicError, StreamsError, UncaughtResponse
 from odradek.streams.processor import Processor, PunctuationType
 from odradek.streams.records import Record, TaskId
+from odradek.streams.running import collector
 from odradek.streams.running.thread_context import ThreadState
 from odradek.streams.runtime import KafkaStreams, State
 from odradek.streams.serdes import LONG, STRING
@@ -314,6 +315,23 @@ def test_a_deleted_source_topic_ends_every_instance_soon(stage: Stage) -> None:
         assert isinstance(each.failure, MissingSourceTopicError)
         assert f"source topics that do not exist: {stage.words}" in str(each.failure)
     assert handled == [other.failure]
+
+
+def test_a_source_topic_that_is_deleted_in_a_transaction_is_found_before_the_commit_times_out(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next commit has offsets of the topic. librdkafka retries it until its timeout, or until the coordinator
+    aborts the transaction; here both take longer than the test.
+    """
+    monkeypatch.setattr(collector, "_FIRST_TRY_S", 300.0)
+    admin = AdminClient({"bootstrap.servers": stage.bootstrap})
+    once: dict[str, Any] = {"processing_guarantee": "exactly_once_v2", "producer_transaction_timeout_ms": 600_000}
+    with stage.running(**once, commit_interval_ms=3_000) as streams:
+        stage.write(["a", "b"])
+        eventually(lambda: sum(thread.processed for thread in streams.stream_threads) >= 2)
+        admin.delete_topics([stage.words])[stage.words].result(DEADLINE_S)
+        eventually(lambda: streams.state is State.ERROR)
+    assert isinstance(streams.failure, MissingSourceTopicError)
 
 
 def test_a_start_does_not_wait_for_the_membership_of_a_closed_or_failed_run(stage: Stage) -> None:
