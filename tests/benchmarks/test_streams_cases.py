@@ -10,15 +10,17 @@ from pathlib import Path
 
 import pytest
 
+from odradek.broker_process import BrokerProcess
 from odradek.streams.driver import TopologyTestDriver
 from odradek.streams.serdes import BYTES, STRING
-from tests.benchmarks import streams_load, streams_report
+from tests.benchmarks import streams_load, streams_processes, streams_report
 from tests.benchmarks.cluster_rounds import ClusterSample
 from tests.benchmarks.contestants import contestant
 from tests.benchmarks.streams_cases import JAVA, OURS, STREAMS_CASES, pick
 from tests.benchmarks.streams_report import StreamsResults
 from tests.benchmarks.streams_rounds import StreamsCourse, summed_up
 from tests.benchmarks.streams_topologies import INPUT, KINDS, OUTPUT, TABLE, Kind, build
+from tests.streams import counting
 
 CASES = {case.name: case for case in STREAMS_CASES}
 STATELESS, WORDCOUNT = CASES["streams-stateless"], CASES["streams-wordcount"]
@@ -97,3 +99,18 @@ def test_odradek_and_java_complete_tiny_cases(tmp_path: Path) -> None:
     assert [(each.case, each.contestant) for each in course.samples] == [
         (case.name, name) for case in cases for name in (OURS, JAVA)
     ]
+
+
+@pytest.mark.slow
+def test_an_application_of_two_processes_processes_every_record_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("KIND", "OUTPUT"):
+        monkeypatch.setenv(name, "")  # `measure` sets them
+    with BrokerProcess(tmp_path / "broker", counting.BROKER) as broker:
+        counting.make_topics(broker.bootstrap, {INPUT: streams_processes.PARTITIONS})
+        streams_processes.write_input(broker.bootstrap, COUNT)
+        found = streams_processes.measure(broker, "stateless", 2, COUNT, tmp_path)
+        written = counting.read_all(broker.bootstrap, f"{OUTPUT}-stateless-2")
+    assert 0 <= found.records <= COUNT
+    assert len(written) == streams_load.expected("stateless", COUNT, streams_processes.VALUE_BYTES)[b""]
