@@ -60,6 +60,10 @@ TAG_BYTES: Final = 2
 class Meter(Protocol):
     """Bounds the work of a decoder."""
 
+    def begin(self, message: Any, copied: int) -> None:
+        """Receive the message before its fields are decoded; its encoded form, of so many bytes, is copied before."""
+        ...
+
     def charge(self, size: int) -> None:
         """Count bytes of memory that are taken next; raises an exception of its own beyond a limit."""
         ...
@@ -140,6 +144,8 @@ class _DecoderWriter:
         source.indent()
         if self._metered:
             source.line("charge, each, array = meter.charge, meter.each, meter.array")
+            source.line(f"o0 = new({message.name})")
+            source.line(f"meter.begin(o0, {0 if self._views else 'len(buffer) - pos'})")
         if self._views:  # records stay views into the caller's buffer
             source.line("if type(buffer) is not memoryview:")
             source.line("    buffer = memoryview(buffer)")
@@ -149,7 +155,8 @@ class _DecoderWriter:
         source.line("size, start = len(buffer), pos")
         source.line("try:")
         source.indent()
-        source.line(f"o0 = new({message.name})")
+        if not self._metered:
+            source.line(f"o0 = new({message.name})")
         self._struct(message.root, 0, message.name)
         self._flush()
         source.line("return o0, pos")

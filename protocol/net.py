@@ -211,6 +211,7 @@ class Connection(asyncio.BufferedProtocol):
         self.closed = True
         self._end.stop()
         self.socket = None
+        self._transport = None  # uvloop's transports with TLS refer to their protocol for as long as they exist
         self._watch.close()
         if self._throttle is not None:
             self._throttle.cancel()

@@ -12,6 +12,7 @@ from odradek.broker.config.client_store import ClientConfigs
 from odradek.broker.config.state.client_quotas import ENTITY_TYPES, IP
 from odradek.broker.runtime.request_tasks import RequestTasks
 from odradek.broker.runtime.turns import each as items_of
+from odradek.broker.runtime.turns import keep
 from odradek.broker.security.auth_helper import AuthHelper
 from odradek.broker.security.state.acls import AclOperation
 from odradek.protocol import messages as m
@@ -58,11 +59,11 @@ class AlterClientQuotas:
     async def _alter_all(self, call: Call, request: m.AlterClientQuotasRequest) -> None:
         outcomes: dict[tuple[tuple[str, str | None], ...], Outcome] = {}
         for entry in request.entries:
-            given = {part.entity_type: part.entity_name for part in entry.entity}
+            given = keep({part.entity_type: part.entity_name for part in entry.entity})
             order: list[str] = [kind for kind in ENTITY_TYPES if kind in given]
             order += [kind for kind in items_of(given) if kind not in ENTITY_TYPES]
-            entity = {kind: given[kind] for kind in items_of(order)}
-            outcomes[tuple(entity.items())] = await self._alter(entity, entry, request.validate_only)
+            entity = keep({kind: given[kind] for kind in items_of(order)})
+            outcomes[keep(tuple(items_of(entity.items())))] = await self._alter(entity, entry, request.validate_only)
         call.reply(
             Response(
                 entries=[

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 from odradek.broker.config.client_store import ClientConfigs
 from odradek.broker.controller.controller import Controller
 from odradek.broker.runtime.request_tasks import RequestTasks
-from odradek.broker.runtime.turns import SlicedList
+from odradek.broker.runtime.turns import SlicedList, keep
 from odradek.broker.runtime.turns import each as items_of
 from odradek.broker.security.auth_helper import AuthHelper
 from odradek.broker.security.state.acls import AclOperation
@@ -60,11 +60,11 @@ class AlterUserScramCredentials:
         )
         users = dict.fromkeys(each.user for each in chain(deletions, upsertions))
         if not self._controller.is_active:
-            refused = dict.fromkeys(items_of(users), KafkaError(ErrorCode.NOT_CONTROLLER))
+            refused = keep(dict.fromkeys(items_of(users), KafkaError(ErrorCode.NOT_CONTROLLER)))
         elif not self._auth.authorize_cluster(call, AclOperation.ALTER):
-            refused = dict.fromkeys(items_of(users), KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
+            refused = keep(dict.fromkeys(items_of(users), KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)))
         else:
-            refused = problems(deletions, upsertions)
+            refused = keep(problems(deletions, upsertions, keep))
         deletions_of, upsertions_of = _by_user(deletions), _by_user(upsertions)
         results = []
         for user in items_of(users):
@@ -85,4 +85,4 @@ def _by_user(requests: Iterable[Change]) -> Mapping[str, Sequence[Change]]:
     found: defaultdict[str, list[Change]] = defaultdict(list)
     for request in requests:
         found[request.user].append(request)
-    return found
+    return keep(found)

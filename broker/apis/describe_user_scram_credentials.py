@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from odradek.broker.config.client_store import ClientConfigs
 from odradek.broker.runtime.request_tasks import RequestTasks
 from odradek.broker.runtime.turns import each as items_of
+from odradek.broker.runtime.turns import keep
 from odradek.broker.security.auth_helper import AuthHelper
 from odradek.broker.security.state.acls import AclOperation
 from odradek.protocol import messages as m
@@ -45,9 +46,10 @@ class DescribeUserScramCredentials:
         return None
 
     async def _describe(self, call: Call, request: m.DescribeUserScramCredentialsRequest) -> None:
-        names = Counter(each.name for each in request.users or ())
+        names = keep(Counter(each.name for each in request.users or ()))
         if names:
-            found = await self._configs.credentials([name for name, count in items_of(names.items()) if count == 1])
+            users = keep([name for name, count in items_of(names.items()) if count == 1])
+            found = await self._configs.credentials(users)
         else:
             found = await self._configs.all_credentials()
             names = Counter(found.keys())

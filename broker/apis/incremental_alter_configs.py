@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from odradek.broker.config.admin_manager import TOPIC, AlterConfigOp, ConfigWriter
 from odradek.broker.runtime.request_tasks import RequestTasks
-from odradek.broker.runtime.turns import SlicedList
+from odradek.broker.runtime.turns import SlicedList, keep
 from odradek.broker.security.auth_helper import AuthHelper
 from odradek.broker.security.state.acls import AclOperation, ResourceType
 from odradek.protocol import messages as m
@@ -38,7 +38,7 @@ class IncrementalAlterConfigs:
         self._request_tasks.run(self._alter_all(call, request), call.connection.close)
 
     async def _alter_all(self, call: Call, request: m.IncrementalAlterConfigsRequest) -> None:
-        counts = Counter((each.resource_type, each.resource_name) for each in request.resources)
+        counts = keep(Counter((each.resource_type, each.resource_name) for each in request.resources))
         answer = m.IncrementalAlterConfigsResponse()
         for resource in request.resources:
             kind, name = resource.resource_type, resource.resource_name

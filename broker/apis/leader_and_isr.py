@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from odradek.broker.replication.replica_manager import ReplicaManager, refused_leader_and_isr
+from odradek.broker.runtime.turns import keep
 from odradek.broker.security.auth_helper import AuthHelper
 from odradek.broker.security.state.acls import AclOperation
 from odradek.protocol import messages as m
@@ -41,7 +42,9 @@ class LeaderAndIsr:
 def _in_version(response: m.LeaderAndIsrResponse, version: int) -> m.LeaderAndIsrResponse:
     """The errors by topic id from version 5 on, before by name."""
     if version >= GROUPED_FROM:
+        keep(response.partition_errors)
         response.partition_errors = []
     else:
+        keep(response.topics)
         response.topics = []
     return response

@@ -26,6 +26,7 @@ from odradek.broker.config.types import ConfigError, ConfigKey, Type, show_value
 from odradek.broker.metadata.cache import MetadataCache
 from odradek.broker.registry import znodes
 from odradek.broker.registry.interface import BadArgumentsError, Registry, RegistryError
+from odradek.broker.runtime.turns import keep
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 log = logging.getLogger(__name__)
@@ -286,7 +287,7 @@ def _edited(known: Properties, changes: Sequence[AlterConfigOp], rows: Mapping[s
             properties[name] = ",".join(items)
         else:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"there is no operation {operation} for property {name}")
-    return properties
+    return keep(properties)
 
 
 def _items(text: str) -> list[str]:

@@ -21,6 +21,8 @@ from odradek.broker.registry.interface import (
     NotEmptyError,
     Registry,
 )
+from odradek.broker.runtime.turns import each as items_of
+from odradek.broker.runtime.turns import keep
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.sasl import scram_credentials as scram
 
@@ -34,12 +36,13 @@ CLIENTS = "clients"
 IPS = "ips"
 
 
-READS_AT_A_TIME: Final = 100
+READS_AT_A_TIME: Final = 32
+"""Reads that one iteration of the event loop handles, if the metadata store answers at once."""
 
 
 async def _in_parallel(read: Callable[[str], Awaitable[T]], names: Iterable[str]) -> list[T]:
     """The results of `read`, in order. Each read takes a round trip to the metadata store, so many are sent at once."""
-    waiting, found = [*names], list[T]()
+    waiting, found = keep([*names]), list[T]()
     for first in range(0, len(waiting), READS_AT_A_TIME):
         found += await asyncio.gather(*map(read, waiting[first : first + READS_AT_A_TIME]))
     return found
@@ -107,7 +110,8 @@ class ClientConfigs:
 
     async def credentials(self, users: Sequence[str]) -> dict[str, Credentials]:
         """The SCRAM mechanisms of each user with their iterations. Raises RegistryError."""
-        return dict(zip(users, await _in_parallel(self._credentials_of, users), strict=True))
+        found = await _in_parallel(self._credentials_of, items_of(users))
+        return keep(dict(items_of(zip(users, keep(found), strict=True))))
 
     async def _credentials_of(self, user: str) -> Credentials:
         return scram.iterations(await self._read(quotas.path({quotas.USER: user}))) if user else []

@@ -22,6 +22,8 @@ from odradek.broker.config.types import (
     read_value,
     show_value,
 )
+from odradek.broker.runtime.turns import each as items_of
+from odradek.broker.runtime.turns import keep
 
 _TIMESTAMP_LIMITS: Final = ("message.timestamp.before.max.ms", "message.timestamp.after.max.ms")
 
@@ -67,10 +69,10 @@ def check_topic(broker: BrokerConfig, overrides: Mapping[str, str | None]) -> di
 
     Raises ConfigError for an unknown name, a missing or invalid value, and values that conflict.
     """
-    if missing := [name for name, text in overrides.items() if text is None]:
+    if missing := [name for name, text in items_of(overrides.items()) if text is None]:
         raise ConfigError(f"Null value not supported for topic configs: {','.join(missing)}")
-    kept = {name: text for name, text in overrides.items() if text is not None}
-    for name in kept:
+    kept = keep({name: text for name, text in items_of(overrides.items()) if text is not None})
+    for name in items_of(kept):
         if name not in TOPIC_PROPERTIES:
             raise ConfigError(f"Unknown topic config name: {name}")
     values = topic_values(broker, kept)

@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping
 
 from odradek.broker.registry import znodes
 from odradek.broker.registry.interface import NoNodeError, Registry, ensure_path
+from odradek.broker.runtime.turns import each as items_of
+from odradek.broker.runtime.turns import keep
 
 
 class TopicConfigs:
@@ -38,11 +40,11 @@ class TopicConfigs:
 
     async def load(self, topics: list[str]) -> Mapping[str, Mapping[str, str]]:
         """The properties of these topics, read from the metadata store where they are missing. Raises RegistryError."""
-        for name in topics:
+        for name in items_of(topics):
             if name not in self._known:
                 self._known[name] = await self.read(name)
                 self._on_load(name, self._known[name])
-        return {name: self._known.get(name, {}) for name in topics}
+        return keep({name: self._known.get(name, {}) for name in items_of(topics)})
 
     async def read(self, topic: str) -> dict[str, str]:
         """The present properties in the metadata store. Raises RegistryError."""

@@ -19,8 +19,7 @@ import struct
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from odradek.broker.runtime.freeing import freeing
-from odradek.broker.runtime.turns import SlicedList, Turns, busy_clock, each, in_turn
+from odradek.broker.runtime.turns import SlicedList, Turns, busy_clock, each, in_turn, keep
 from odradek.broker.runtime.usage import Usage, measured
 from odradek.protocol.errors import ProtocolError
 from odradek.protocol.net import LARGE_REQUEST_BYTES
@@ -56,6 +55,11 @@ class AtOnce:
 
     def __init__(self) -> None:
         self._left = AT_ONCE_BYTES
+
+    def begin(self, message: Any, copied: int) -> None:
+        """Raises LargeRequestError if the copy takes more than the limit."""
+        if copied > self._left:
+            raise LargeRequestError
 
     def charge(self, size: int) -> None:
         """Raises LargeRequestError beyond the limit."""
@@ -96,6 +100,10 @@ class Metered:
         """Release the held bytes."""
         held, self._held = self._held, 0
         self._hold(-held)
+
+    def begin(self, message: Any, copied: int) -> None:
+        """Free the message in parts later, also if it cannot be decoded to its end."""
+        keep(message)
 
     def charge(self, size: int) -> None:
         """Raises LargeRequestError beyond the limit."""
@@ -195,15 +203,9 @@ class LargeRequests:
     def reply(self, call: Call, response: Any) -> None:
         """Encode and send the response of a large request; on the loop, this begins a turn of its own."""
         if in_turn():
-            self._encode(call, response)
-            return
-        responses = [response]
-
-        def encode() -> None:
-            self._encode(call, responses[0])
-            _free(responses)
-
-        self._turns.run(encode)
+            self._encode(call, keep(response))
+        else:
+            self._turns.run(lambda: self._encode(call, keep(response)))
 
     def handle_in_turns(self, call: Call, request: Any) -> None:
         """Handle a small request that works on many items, and answer it; called by its handler, which returns None."""
@@ -221,7 +223,7 @@ class LargeRequests:
                 else:
                     response = route.handle(call, request)
                 if response is not None:
-                    call.reply(response)
+                    call.reply(keep(response))
                 elif call.usage is not None:
                     call.usage.end_step()
             except Exception:
@@ -241,7 +243,7 @@ class LargeRequests:
             if call.closed:
                 return
             try:
-                response = make()
+                response = keep(make())
             except Exception:
                 log.exception(
                     "request failed api=%s version=%d client_id=%r", call.api_name, call.version, call.client_id
@@ -258,33 +260,31 @@ class LargeRequests:
             call.usage = Usage(self._busy_ns, self._busy_ns(), len(frame))
         try:
             if not connection.closed:
-                _free(self._answer(call, frame, body, meter))
+                self._answer(call, frame, body, meter)
         finally:
             meter.release()
             connection.set_muted(muted=False)
 
-    def _answer(self, call: Call, frame: Bytes, body: int, meter: Metered) -> list[Any]:
-        """Handle a request; returns the messages that can be freed."""
+    def _answer(self, call: Call, frame: Bytes, body: int, meter: Metered) -> None:
         connection, route = call.connection, call.route
         try:
             request, _ = route.decode_metered(frame, body, meter)
         except (ProtocolError, struct.error, IndexError) as error:
             text = f"a request {route.name} v{route.version} of {len(frame)} bytes cannot be decoded: {error}"
             connection.refuse("invalid request", text)
-            return []
+            return
         except LargeRequestError:
             self.rejected += 1
             text = f"a request {route.name} v{route.version} of {len(frame)} bytes takes over {DECODED_BYTES} in memory"
             connection.refuse("large request", text)
-            return []
-        response = None
+            return
         try:
             if call.usage is None:
                 response = route.handle(call, request)
             else:
                 response = measured(call.usage, route.handle, call, request)
             if response is not None:
-                self._encode(call, response)
+                self._encode(call, keep(response))
             elif call.no_reply:
                 call.complete()
                 route.count(call, None, route.now_ns() - call.started_ns)
@@ -295,7 +295,6 @@ class LargeRequests:
         except Exception:
             log.exception("request failed api=%s version=%d client_id=%r", route.name, route.version, call.client_id)
             connection.close()
-        return [request, response]
 
     def _encode(self, call: Call, response: Any) -> None:
         connection, route = call.connection, call.route
@@ -311,9 +310,3 @@ class LargeRequests:
             return
         connection.answer(call, parts)
         route.count_sliced(call, response, route.now_ns() - call.started_ns, each)
-
-
-def _free(messages: list[Any]) -> None:
-    """Free large messages in turns with the loop."""
-    for _ in each(freeing(messages)):
-        pass

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -30,6 +30,8 @@ from odradek.broker.replication.fetcher import Fetchers
 from odradek.broker.replication.partition import Replica, Replicas
 from odradek.broker.replication.replicas import ReplicaHost
 from odradek.broker.replication.state.partition import LeaderAndIsr, Role
+from odradek.broker.runtime.turns import each as items_of
+from odradek.broker.runtime.turns import in_turn, keep, steps_of_caller
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.topic_partition import TopicPartition
@@ -50,6 +52,7 @@ AT_ONCE: Final = 16
 log, which takes milliseconds."""
 METADATA_AT_ONCE: Final = 1000
 """Partitions of one UpdateMetadata request after which the loop serves others. It has its effect at the end."""
+Steps = Callable[[Coroutine[Any, Any, None]], Coroutine[Any, Any, None]]
 ControlRequest = m.LeaderAndIsrRequest.LeaderAndIsrPartitionState
 
 
@@ -104,7 +107,7 @@ class ReplicaManager:
         """Accepts control requests at once, until `close`."""
         self._dependencies = dependencies
         self._controller_epoch = 0
-        self._queue: asyncio.Queue[tuple[Any, Callable[[Any], None]]] = asyncio.Queue()
+        self._queue: asyncio.Queue[tuple[Any, Callable[[Any], None], Steps]] = asyncio.Queue()
         self._registered = asyncio.Event()
         self.unmade: dict[TopicPartition, Callable[[], ErrorCode]] = {}
         """Retries for the partitions whose files could not be opened because no file descriptor was free."""
@@ -117,8 +120,8 @@ class ReplicaManager:
         return self._controller_epoch
 
     def submit(self, control_request: Any, done: Callable[[Any], None]) -> None:
-        """Apply a control request after the earlier ones; `done` receives the response."""
-        self._queue.put_nowait((control_request, done))
+        """Apply a control request after the earlier ones, a large one in turns; `done` receives the response."""
+        self._queue.put_nowait((control_request, done, steps_of_caller()))
 
     def session_lost(self) -> None:
         """The broker keeps its roles. Where the controller has elected another leader, leader epochs fence this one."""
@@ -137,24 +140,29 @@ class ReplicaManager:
         await asyncio.gather(self._worker, return_exceptions=True)
 
     async def _work(self) -> None:
-        carry_out: dict[type, Callable[[Any], Awaitable[Any]]] = {
+        await self._registered.wait()
+        while True:
+            control_request, done, steps = await self._queue.get()
+            work = self._apply(control_request, done)
+            del control_request, done  # in this frame they would outlive the turns, and be freed at once
+            await steps(work)
+
+    async def _apply(self, control_request: Any, done: Callable[[Any], None]) -> None:
+        carry_out: dict[type, Callable[[Any], Coroutine[Any, Any, Any]]] = {
             m.LeaderAndIsrRequest: self._leader_and_isr,
             m.StopReplicaRequest: self._stop_replica,
             m.UpdateMetadataRequest: self._update_metadata,
         }
-        await self._registered.wait()
-        while True:
-            control_request, done = await self._queue.get()
-            try:
-                done(await carry_out[type(control_request)](control_request))
-            except Exception:
-                # No response: the controller sends the request again.
-                log.exception(
-                    "control request failed api=%s controller=%d controller_epoch=%d",
-                    type(control_request).__name__,
-                    control_request.controller_id,
-                    control_request.controller_epoch,
-                )
+        try:
+            done(await carry_out[type(control_request)](control_request))
+        except Exception:
+            # No response: the controller sends the request again.
+            log.exception(
+                "control request failed api=%s controller=%d controller_epoch=%d",
+                type(control_request).__name__,
+                control_request.controller_id,
+                control_request.controller_epoch,
+            )
 
     def _refusal(self, control_request: Any) -> ErrorCode:
         """The error of a control request for an earlier broker epoch or from an earlier controller epoch, else NONE."""
@@ -182,18 +190,18 @@ class ReplicaManager:
         topics = _grouped(control_request)
         refusal = self._refusal(control_request)
         if refusal is ErrorCode.NONE:
-            configs = await self._configs_of([name for name, _, _ in topics])
+            configs = await self._configs_of(keep([name for name, _, _ in items_of(topics)]))
             refusal = self._refusal(control_request)  # epochs may have changed during the read
         if refusal is not ErrorCode.NONE:
             return refused_leader_and_isr(control_request, refusal)
         addresses = {each.broker_id: (each.host_name, each.port) for each in control_request.live_leaders}
         answer = m.LeaderAndIsrResponse()
         taken = 0
-        for name, topic_id, states in topics:
+        for name, topic_id, states in items_of(topics):
             result = m.LeaderAndIsrResponse.LeaderAndIsrTopicError(topic_id=topic_id)
-            for state in states:
+            for state in items_of(states):
                 taken += 1
-                if taken > AT_ONCE:
+                if taken > AT_ONCE and not in_turn():
                     await asyncio.sleep(0)
                 code = self._take(name, topic_id, state, configs[name], addresses)
                 error = m.LeaderAndIsrResponse.LeaderAndIsrPartitionError(
@@ -228,6 +236,15 @@ class ReplicaManager:
         config: Mapping[str, str],
         addresses: Mapping[int, tuple[str, int]],
     ) -> ErrorCode:
+        # Before the first look at the replica: the loops over the arrays of a large request may be interrupted.
+        state = LeaderAndIsr(
+            control_request.leader,
+            control_request.leader_epoch,
+            tuple(control_request.isr),
+            tuple(control_request.replicas),
+            control_request.partition_epoch,
+            bool(control_request.leader_recovery_state),
+        )
         dependencies, name = self._dependencies, (topic, control_request.partition_index)
         was_unmade = self.unmade.pop(name, None) is not None
         replica = dependencies.replicas.get(topic, control_request.partition_index)
@@ -240,14 +257,6 @@ class ReplicaManager:
                 return self._stale(replica, topic_id, control_request)
         if dependencies.broker_id not in control_request.replicas:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        state = LeaderAndIsr(
-            control_request.leader,
-            control_request.leader_epoch,
-            tuple(control_request.isr),
-            tuple(control_request.replicas),
-            control_request.partition_epoch,
-            bool(control_request.leader_recovery_state),
-        )
         try:
             replica = dependencies.host.obtain(name, topic_id, config, is_new=control_request.is_new)
             if control_request.leader == dependencies.broker_id:
@@ -308,8 +317,8 @@ class ReplicaManager:
         if refusal is not ErrorCode.NONE:
             return m.StopReplicaResponse(error_code=refusal)
         answer = m.StopReplicaResponse()
-        for number, (topic, index, epoch, delete) in enumerate(_stops(control_request), 1):
-            if number > AT_ONCE:
+        for number, (topic, index, epoch, delete) in enumerate(items_of(_stops(control_request)), 1):
+            if number > AT_ONCE and not in_turn():
                 await asyncio.sleep(0)
             answer.partition_errors.append(
                 m.StopReplicaResponse.StopReplicaPartitionError(
@@ -348,7 +357,7 @@ class ReplicaManager:
         metadata_cache = self._dependencies.metadata_cache
         metadata_cache.brokers = {each.id: _broker(each) for each in control_request.live_brokers}
         changed, taken = [], 0
-        for name, topic_id, states in _metadata(control_request):
+        for name, topic_id, states in items_of(_metadata(control_request)):
             known = metadata_cache.topics.get(name)
             gone = {each.partition_index for each in states if each.leader == LEADER_DURING_DELETE}
             merged = {each.index: each for each in known.partitions} if known is not None else {}
@@ -357,10 +366,10 @@ class ReplicaManager:
                 self._dependencies.configs.forget(name)
                 self._dependencies.events.deleted(known)
                 continue
-            for state in states:
+            for state in items_of(states):
                 merged[state.partition_index] = _partition(state)
                 taken += 1
-                if not taken % METADATA_AT_ONCE:
+                if not taken % METADATA_AT_ONCE and not in_turn():
                     await asyncio.sleep(0)
             in_order = tuple(merged[index] for index in sorted(merged) if index not in gone)
             if in_order:
@@ -372,12 +381,12 @@ class ReplicaManager:
 def refused_leader_and_isr(control_request: m.LeaderAndIsrRequest, refusal: ErrorCode) -> m.LeaderAndIsrResponse:
     """The response to a rejected LeaderAndIsr request: the error stands at the top and for every partition."""
     answer = m.LeaderAndIsrResponse(error_code=refusal)
-    for name, topic_id, states in _grouped(control_request):
+    for name, topic_id, states in items_of(_grouped(control_request)):
         errors = [
             m.LeaderAndIsrResponse.LeaderAndIsrPartitionError(
                 topic_name=name, partition_index=state.partition_index, error_code=refusal
             )
-            for state in states
+            for state in items_of(states)
         ]
         answer.partition_errors += errors
         answer.topics.append(m.LeaderAndIsrResponse.LeaderAndIsrTopicError(topic_id=topic_id, partition_errors=errors))
@@ -391,7 +400,7 @@ def _grouped(control_request: m.LeaderAndIsrRequest) -> list[tuple[str, bytes, l
     topics: dict[str, list[ControlRequest]] = {}
     for state in control_request.ungrouped_partition_states:
         topics.setdefault(state.topic_name, []).append(state)
-    return [(name, bytes(16), states) for name, states in topics.items()]
+    return [(name, bytes(16), states) for name, states in items_of(keep(topics).items())]
 
 
 def refused_stop_replica(control_request: m.StopReplicaRequest, refusal: ErrorCode) -> m.StopReplicaResponse:
@@ -431,7 +440,7 @@ def _metadata(
     topics: dict[str, list[m.UpdateMetadataRequest.UpdateMetadataPartitionState]] = {}
     for state in control_request.ungrouped_partition_states:
         topics.setdefault(state.topic_name, []).append(state)
-    return [(name, bytes(16), states) for name, states in topics.items()]
+    return [(name, bytes(16), states) for name, states in items_of(keep(topics).items())]
 
 
 def _partition(state: m.UpdateMetadataRequest.UpdateMetadataPartitionState) -> PartitionMetadata:

@@ -46,20 +46,24 @@ class _Steps:
 
     def __await__(self) -> Generator[Any, Any, None]:
         send: Callable[[], Any] = partial(self._coroutine.send, None)
-        while True:
-            self._work.begin_step()
-            try:
-                awaited = send()
-            except StopIteration:
-                return
-            finally:
-                self._work.end_step()
-            try:
-                yield awaited
-            except BaseException as error:
-                send = partial(self._coroutine.throw, error)
-            else:
-                send = partial(self._coroutine.send, None)
+        awaited: Any = None
+        try:
+            while True:
+                self._work.begin_step()
+                try:
+                    awaited = send()
+                except StopIteration:
+                    return
+                finally:
+                    self._work.end_step()
+                try:
+                    yield awaited
+                except BaseException as error:
+                    send = partial(self._coroutine.throw, error)
+                else:
+                    send = partial(self._coroutine.send, None)
+        finally:
+            del send, awaited  # an exception that leaves this frame refers to it: they would be a cycle
 
 
 class RequestTasks:

@@ -7,6 +7,9 @@ in a turn needs no locks and no other form than on the loop: it is interrupted o
 
 The steps of a coroutine can run in turns, too (`in_turns`): what it awaits is awaited by its task as usual.
 
+What a work leaves behind is freed in turns, too, as far as its `Kept` has it: the containers of more than AT_ONCE
+elements that it passes to `each`, and what it passes to `keep`.
+
 In one iteration of the loop threads have their turns for one slice in all, so the loop is held for one slice and one
 item at most, for any number of requests. At most THREADS works have begun; the others wait in order.
 """
@@ -20,11 +23,20 @@ import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Iterator
 from functools import partial
-from typing import Any, Final, ParamSpec, TypeVar
+from typing import Any, Final, ParamSpec, Protocol, TypeVar
+
+from odradek.broker.runtime.freeing import AT_ONCE, Kept, freeing
 
 T = TypeVar("T")
 P = ParamSpec("P")
 Work = Callable[[], None]
+
+
+class Run(Protocol):
+    """Runs a work in turns; it keeps its objects with those of other works in `kept`, which it releases."""
+
+    def __call__(self, work: Work, kept: Kept | None = None, /) -> None: ...
+
 
 SLICE_NS: Final = 5_000_000
 """How long a thread holds the loop in one turn."""
@@ -47,7 +59,21 @@ class TurnCancelled(BaseException):
 
 def each(items: Iterable[T]) -> Iterable[T]:
     """The items. In a turn, the loop over them may be interrupted before each item."""
-    return items if _local.handler is None else _interrupted(items)
+    handler = _local.handler
+    if handler is None:
+        return items
+    if isinstance(items, (list, dict, set, tuple)) and len(items) > AT_ONCE:
+        handler.kept.add(items)
+    return _interrupted(items)
+
+
+def keep(item: T) -> T:
+    """The item: a message, or a list, a dict, a set or a tuple. In a turn, it stays until the works of the request have
+    ended, and is freed in parts then, if nothing else refers to it.
+    """
+    if (handler := _local.handler) is not None:
+        handler.kept.add(item)
+    return item
 
 
 def in_order(names: Iterable[str]) -> list[str]:
@@ -75,7 +101,7 @@ def in_turns(work: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
     return steps(work)
 
 
-def turns_of_caller() -> Callable[[Work], None] | None:
+def turns_of_caller() -> Run | None:
     """If the caller runs in a turn, the function that runs works in turns: for what a request has to do later."""
     handler = _local.handler
     return None if handler is None else handler.run_later
@@ -86,23 +112,23 @@ def later(callback: Callable[P, None]) -> Callable[P, None]:
     handler = _local.handler
     if handler is None:
         return callback
-    run_later = handler.run_later
+    run_later, kept = handler.run_later, handler.kept.share()
 
     def call(*arguments: P.args, **options: P.kwargs) -> None:
-        run_later(partial(callback, *arguments, **options))
+        run_later(partial(callback, *arguments, **options), kept)
 
     return call
 
 
 def steps_of_caller() -> Callable[[Coroutine[Any, Any, T]], Coroutine[Any, Any, T]]:
-    """How the coroutines of the caller run: as they are, or with their steps in turns. For a task of another part that
-    works for the caller.
+    """How a coroutine of the caller runs: as it is, or with its steps in turns. For a task of another part that works
+    for the caller.
     """
     handler = _local.handler
     if handler is None:
         return _unchanged
-    run_later = handler.run_later
-    return lambda work: _awaited(_Steps(work, run_later))
+    run_later, kept = handler.run_later, handler.kept.share()
+    return lambda work: _awaited(_Steps(work, run_later, kept))
 
 
 def _unchanged(work: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
@@ -125,8 +151,12 @@ class SlicedList(list[Any]):
     __slots__ = ()
 
     def __iter__(self) -> Iterator[Any]:
-        items = super().__iter__()
-        return items if _local.handler is None else _interrupted(items)
+        handler, items = _local.handler, super().__iter__()
+        if handler is None:
+            return items
+        if len(self) > AT_ONCE:
+            handler.kept.add(self)
+        return _interrupted(items)
 
 
 def _interrupted(items: Iterable[T]) -> Iterator[T]:
@@ -144,7 +174,7 @@ class Turns:
     def __init__(self, now_ns: Callable[[], int]) -> None:
         """`now_ns` is a clock that never runs backwards."""
         self._now_ns = now_ns
-        self._waiting: deque[Work] = deque()
+        self._waiting: deque[tuple[Work, Kept]] = deque()
         self._busy: deque[_HandlerThread] = deque()
         self._idle: list[_HandlerThread] = []
         self._is_scheduled = False
@@ -152,15 +182,16 @@ class Turns:
         self.interruptions = 0
         """How often a work was interrupted."""
 
-    def run(self, work: Work) -> None:
-        """Run `work` in turns, beginning with a later iteration of the loop. It has to catch its exceptions.
+    def run(self, work: Work, kept: Kept | None = None) -> None:
+        """Run `work` in turns, beginning with a later iteration of the loop. It has to catch its exceptions. It keeps
+        its objects in `kept` and releases it.
 
         After `close`, it runs at once, on the loop.
         """
         if self._is_closed:
             work()
             return
-        self._waiting.append(work)
+        self._waiting.append((work, kept or Kept()))
         self._schedule()
 
     def close(self) -> None:
@@ -184,7 +215,7 @@ class Turns:
         while True:
             while self._waiting and len(self._busy) < THREADS:
                 handler = self._idle.pop() if self._idle else _HandlerThread(self._now_ns, self.run)
-                handler.begin(self._waiting.popleft())
+                handler.begin(*self._waiting.popleft())
                 self._busy.append(handler)
             if not self._busy:
                 return
@@ -203,23 +234,27 @@ class Turns:
 class _HandlerThread:
     """A thread and the work that it runs."""
 
-    def __init__(self, now_ns: Callable[[], int], run_later: Callable[[Work], None]) -> None:
+    def __init__(self, now_ns: Callable[[], int], run_later: Run) -> None:
         self.run_later = run_later
+        self.kept = Kept()
+        """The objects of the work that are freed in parts."""
         self._loop = asyncio.get_running_loop()
         self._now_ns = now_ns
         self._began_ns = self._ends_ns = 0
         self._earlier_ns = 1  # a work begins at 1 on the clock of its time: 0 is no time
         self._work: Work | None = None
-        self._is_ending = False
+        self._is_done = self._is_ending = False
         self._own, self._of_loop = threading.Lock(), threading.Lock()
         self._own.acquire()
         self._of_loop.acquire()
         self._thread = threading.Thread(target=self._run, name="request handler", daemon=True)
         self._thread.start()
 
-    def begin(self, work: Work) -> None:
+    def begin(self, work: Work, kept: Kept) -> None:
         """Take the next work, which `resume` begins."""
         self._work = work
+        self.kept = kept
+        self._is_done = False
         self._earlier_ns = 1
 
     @property
@@ -233,7 +268,7 @@ class _HandlerThread:
         self._ends_ns = ends_ns
         self._own.release()
         self._of_loop.acquire()
-        return self._work is None
+        return self._is_done
 
     def end(self) -> None:
         """Raise TurnCancelled in an interrupted work, and end the thread."""
@@ -261,6 +296,13 @@ class _HandlerThread:
         self._of_loop.release()
         return True
 
+    def _work_and_free(self) -> None:
+        assert self._work is not None
+        self._work()
+        self._work = None
+        for _ in each(freeing(self.kept.release())):
+            pass
+
     def _run(self) -> None:
         _local.handler = self
         asyncio._set_running_loop(self._loop)  # a handler may start tasks and timers, which the loop runs
@@ -269,10 +311,10 @@ class _HandlerThread:
                 self._own.acquire()
                 if self._is_ending:
                     return
-                assert self._work is not None
                 with contextlib.suppress(TurnCancelled):
-                    self._work()
+                    self._work_and_free()
                 self._work = None
+                self._is_done = True
                 if not self._passes_turn():
                     return
         finally:
@@ -287,17 +329,20 @@ async def _awaited(work: Awaitable[T]) -> T:
 class _Steps(Awaitable[T]):
     """A coroutine whose steps run in turns."""
 
-    def __init__(self, work: Coroutine[Any, Any, T], run: Callable[[Work], None]) -> None:
+    def __init__(self, work: Coroutine[Any, Any, T], run: Run, kept: Kept) -> None:
         self._work = work
         self._run = run
+        self._kept = kept
 
     def __await__(self) -> Generator[Any, Any, T]:
         work = self._work
         step: Callable[[], Any] = partial(work.send, None)
+        done: asyncio.Future[tuple[bool, Any]] | None = None
+        outcome: Any = None
         try:
             while True:
-                done: asyncio.Future[tuple[bool, Any]] = asyncio.get_running_loop().create_future()
-                self._run(partial(_take_step, step, done))
+                done = asyncio.get_running_loop().create_future()
+                self._run(partial(_take_step, step, done), self._kept.share())
                 is_end, outcome = yield from done
                 if is_end:
                     result: T = outcome
@@ -308,6 +353,12 @@ class _Steps(Awaitable[T]):
                     step = partial(work.throw, error)
         finally:
             work.close()
+            del step, done, outcome  # an exception that leaves this frame refers to it: they would be a cycle
+            self._run(_nothing, self._kept)
+
+
+def _nothing() -> None:
+    """The work after the last step: the objects of the works are freed."""
 
 
 def _take_step(step: Callable[[], Any], done: asyncio.Future[tuple[bool, Any]]) -> None:
@@ -321,7 +372,9 @@ def _take_step(step: Callable[[], Any], done: asyncio.Future[tuple[bool, Any]]) 
     except TurnCancelled:
         raise
     except BaseException as error:
-        done.set_exception(error)
+        if not done.cancelled():
+            done.set_exception(error)
+        del step, done  # the exception refers to this frame: they would be a cycle
         return
     if not done.cancelled():
         done.set_result(outcome)

@@ -11,7 +11,7 @@ import binascii
 import hashlib
 import hmac
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -90,9 +90,14 @@ def _decode_base64(text: str) -> bytes:
 
 
 def problems(
-    deletions: Sequence[UserScramCredentialDeletion], upsertions: Sequence[UserScramCredentialUpsertion]
+    deletions: Sequence[UserScramCredentialDeletion],
+    upsertions: Sequence[UserScramCredentialUpsertion],
+    keep: Callable[[object], object] = lambda container: container,
 ) -> dict[str, KafkaError]:
-    """The errors of requests, by user; if a user has an error, none of the user's requests is applied."""
+    """The errors of requests, by user; if a user has an error, none of the user's requests is applied.
+
+    `keep` is called with each container that may be large, to prolong its life.
+    """
     found: dict[str, KafkaError] = {}
 
     def requests() -> Iterable[UserScramCredentialDeletion | UserScramCredentialUpsertion]:
@@ -104,6 +109,7 @@ def problems(
         if error is not None:
             found.setdefault(request.user, error)
     counts = Counter((request.user, request.mechanism) for request in requests() if request.user not in found)
+    keep(counts)
     for request in requests():
         user, mechanism = request.user, request.mechanism
         if (count := counts[user, mechanism]) > 1:

@@ -1,12 +1,19 @@
-"""Large messages are freed in parts, between which the event loop serves others."""
+"""Large messages and containers are freed in parts, between which the event loop serves others."""
 
 from __future__ import annotations
 
+import asyncio
 import gc
+from collections.abc import Callable
 from typing import Any
 
-from odradek.broker.runtime.freeing import AT_ONCE, freeing
+import pytest
+
+from odradek.broker.runtime.freeing import AT_ONCE, Kept, freeing
+from odradek.broker.runtime.request_tasks import RequestTasks
+from odradek.broker.runtime.turns import Turns, each, keep, later
 from odradek.protocol import messages as m
+from tests.support.eventually import eventually_async
 
 Partition = m.ListOffsetsRequest.ListOffsetsPartition
 Topic = m.ListOffsetsRequest.ListOffsetsTopic
@@ -50,3 +57,119 @@ def test_what_others_keep_stays() -> None:
     whole = message(1, 3)[0]
     list(freeing([whole]))
     assert len(whole.topics[0].partitions) == 3
+
+
+class Counted:
+    """An object that counts itself."""
+
+    alive = 0
+
+    def __init__(self) -> None:
+        Counted.alive += 1
+
+    def __del__(self) -> None:
+        Counted.alive -= 1
+
+
+CONTAINERS: dict[str, Callable[[int], Any]] = {
+    "list": lambda count: [Counted() for _ in range(count)],
+    "tuple": lambda count: tuple(Counted() for _ in range(count)),
+    "set": lambda count: {Counted() for _ in range(count)},
+    "dict": lambda count: {number: Counted() for number in range(count)},
+    "keys": lambda count: dict.fromkeys(Counted() for _ in range(count)),
+    "dict of lists": lambda count: {number: [Counted() for _ in range(500)] for number in range(count // 500)},
+    "list of dicts": lambda count: [{number: Counted() for number in range(count // 2)} for _ in range(2)],
+}
+
+
+@pytest.mark.parametrize("kind", CONTAINERS)
+def test_containers_are_freed_in_parts(kind: str) -> None:
+    objects, most, left = [CONTAINERS[kind](5 * AT_ONCE)], 0, 5 * AT_ONCE
+    assert Counted.alive == left
+    for _ in freeing(objects):
+        most, left = max(most, left - Counted.alive), Counted.alive
+    assert (objects, left) == ([], 0)
+    assert most <= AT_ONCE
+
+
+def test_a_container_in_another_and_beside_it_is_freed_once_and_in_parts() -> None:
+    inner = CONTAINERS["list"](3 * AT_ONCE)
+    objects = [inner, {"inner": inner}, inner]
+    del inner
+    most, left = 0, 3 * AT_ONCE
+    for _ in freeing(objects):
+        most, left = max(most, left - Counted.alive), Counted.alive
+    assert left == 0
+    assert most <= AT_ONCE
+
+
+def test_objects_stay_until_the_last_work_has_ended() -> None:
+    kept = Kept()
+    kept.add([1])
+    assert kept.share() is kept
+    assert kept.release() == []
+    assert kept.release() == [[1]]
+
+
+class Steps:
+    """A clock that notes how many objects were freed between two of its readings, and ends every slice at once."""
+
+    def __init__(self) -> None:
+        self.now = self.alive = self.most = 0
+
+    def __call__(self) -> int:
+        self.most, self.alive = max(self.most, self.alive - Counted.alive), Counted.alive
+        self.now += 10_000_000
+        return self.now
+
+
+async def test_what_the_work_of_a_request_leaves_behind_is_freed_in_parts() -> None:
+    """Its handler, the task of it, and the end of a wait, whose frames refer to containers when they end."""
+    clock = Steps()
+    turns, tasks, waits, lengths = Turns(clock), RequestTasks(), list[Callable[[], None]](), list[int]()
+    loop = asyncio.get_running_loop()
+    gate, over = loop.create_future(), loop.create_future()
+
+    async def task(request: list[Counted]) -> None:
+        own = keep(CONTAINERS["dict"](4 * AT_ONCE))
+        await gate
+        over.set_result(len(own) + len(request))
+
+    def handle() -> None:
+        request = CONTAINERS["list"](8 * AT_ONCE)
+        next(iter(each(request)))
+        tasks.run(task(request))
+
+        def end() -> None:
+            lengths.append(len(request))
+
+        waits.append(later(end))
+
+    turns.run(handle)
+    await eventually_async(lambda: Counted.alive, lambda count: count == 12 * AT_ONCE, "the task waits")
+    gate.set_result(None)
+    assert await over == 12 * AT_ONCE
+    waits.pop()()
+    await eventually_async(lambda: Counted.alive, lambda count: count == 0, "the objects of the request are freed")
+    assert lengths == [8 * AT_ONCE]
+    assert clock.most <= AT_ONCE
+    await tasks.close()
+    turns.close()
+
+
+async def test_a_cancelled_task_leaves_its_containers_for_turns() -> None:
+    clock = Steps()
+    turns, tasks = Turns(clock), RequestTasks()
+    gate = asyncio.get_running_loop().create_future()
+
+    async def task() -> None:
+        own = keep(CONTAINERS["set"](4 * AT_ONCE))
+        await gate
+        own.clear()
+
+    turns.run(lambda: tasks.run(task()))
+    await eventually_async(lambda: Counted.alive, lambda count: count == 4 * AT_ONCE, "the task waits")
+    await tasks.close()
+    await eventually_async(lambda: Counted.alive, lambda count: count == 0, "the containers are freed")
+    assert clock.most <= AT_ONCE
+    turns.close()

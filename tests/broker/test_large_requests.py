@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 import pytest
@@ -19,6 +19,7 @@ from odradek.broker.replication.delayed_fetch import DelayedFetch
 from odradek.broker.replication.fetch_reader import FetchReading
 from odradek.broker.replication.partition import Replica
 from odradek.broker.runtime import turns
+from odradek.broker.runtime.freeing import freeing
 from odradek.broker.runtime.turns import each, in_turn
 from odradek.broker.server import Broker
 from odradek.protocol import messages as m
@@ -102,6 +103,30 @@ async def test_a_request_that_takes_too_much_memory_is_rejected(
     assert (await other.ask(list_offsets(500), 7)).topics
     await eventually_async(lambda: broker.running.held_bytes, lambda held: not held, "the memory is released")
     other.close()
+
+
+async def test_the_objects_of_a_rejected_request_are_freed_in_parts(
+    broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    freed: list[object] = []
+
+    def recorded(objects: list[Any]) -> Iterator[None]:
+        freed.extend(map(type, objects))
+        return freeing(objects)
+
+    monkeypatch.setattr(turns, "freeing", recorded)
+    monkeypatch.setattr(large_requests, "DECODED_BYTES", 200_000)
+    await client.send(list_offsets(5000), 7)
+    assert await client.is_closed()
+    await eventually_async(lambda: m.ListOffsetsRequest in freed, bool, "the request is freed")
+
+
+async def test_a_request_that_is_copied_is_not_small(broker: Broker, client: Client) -> None:
+    """The copy of 20 MB would take as long as a slice."""
+    users = [m.DescribeUserScramCredentialsRequest.UserName(name="u" * 30_000) for _ in range(3)]
+    before = large(broker).sliced
+    assert len((await client.ask(m.DescribeUserScramCredentialsRequest(users=users), 0)).results) == 1
+    assert large(broker).sliced == before + 1
 
 
 async def test_a_malformed_large_request_closes_the_connection(broker: Broker, client: Client) -> None:

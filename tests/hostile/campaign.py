@@ -9,6 +9,8 @@
     python -m tests hostile --survey FILE          the costliest requests of every API, with their outcomes in a file;
                                                    the same command continues a survey whose --minutes are over
     python -m tests hostile --table OURS KAFKAS    the table of two such files
+    python -m tests hostile --stretches            with another column: for how long the event loop served no other
+                                                   connection at a stretch, at most
     python -m tests hostile --kafka                the same with Apache Kafka 3.9.2
 
 A broker that an attack has stopped, or that needs more than --timeout for a request, is started again.
@@ -34,6 +36,7 @@ from tests.hostile.clients import prepare as prepare_clients
 from tests.hostile.misbehavior import HEADING as HEADING_OF_CLIENTS
 from tests.hostile.misbehavior import client_row, misbehave
 from tests.hostile.requests import SHAPES, Hostile, requests
+from tests.hostile.stretches import MEASURED, Stretches
 from tests.hostile.survey import NOT_SENT, read, survey, table
 
 SIZES: Final = (64_000, 1_000_000)
@@ -41,6 +44,7 @@ WORST_ROWS: Final = 40
 WIDTHS: Final = (10, 16, 8, 9, 9, 9, 7)
 COLUMNS: Final = ("bytes", "answer", "s", "p99 ms", "max ms", "cpu ms", "MB")
 HEADING: Final = f"{'request':<71}" + "".join(f"{name:>{width}}" for name, width in zip(COLUMNS, WIDTHS, strict=True))
+HEADING_OF_STRETCHES: Final = f"{'loop ms':>9}"
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -80,15 +84,16 @@ def run_requests(options: argparse.Namespace) -> int:
     deadline_s = time.monotonic() + options.minutes * 60
     outcomes: list[Outcome] = []
     failures: list[str] = []
-    print(HEADING)
+    print(HEADING + HEADING_OF_STRETCHES * options.stretches)
     with tempfile.TemporaryDirectory(prefix="odradek-hostile-") as folder:
-        target = _Restarted(Path(folder), kafka=options.kafka)
+        target = _Restarted(Path(folder), kafka=options.kafka, is_measured=options.stretches)
         try:
             for request in chosen(target, options):
                 if time.monotonic() > deadline_s:
                     print("the time is over")
                     break
                 try:
+                    target.longest_stretch()
                     outcome = attack(target.running, request, options.timeout, options.connections)
                 except (OSError, IndexError) as error:
                     failures.append(f"{request.name}: {error!r}")
@@ -97,7 +102,7 @@ def run_requests(options: argparse.Namespace) -> int:
                     continue
                 outcomes.append(outcome)
                 if outcome.latencies.cpu_ms >= options.above or outcome.answer.startswith("none"):
-                    print(row(outcome), flush=True)
+                    print(row(outcome) + target.longest_stretch(), flush=True)
                 if outcome.answer.startswith("none"):
                     target.restart()
         finally:
@@ -154,9 +159,12 @@ def chosen(target: _Restarted, options: argparse.Namespace) -> Iterator[Hostile]
 class _Restarted:
     """The broker under attack, which is started again after an attack that it did not survive."""
 
-    def __init__(self, folder: Path, *, kafka: bool) -> None:
+    def __init__(self, folder: Path, *, kafka: bool, is_measured: bool = False) -> None:
+        """`is_measured`: Odradek's event loop measures its stretches."""
         self._folder = folder
         self._kafka = kafka
+        self._is_measured = is_measured
+        self._stretches: Stretches | None = None
         self._data = folder
         self._number = 0
         self._undo = contextlib.ExitStack()
@@ -174,11 +182,16 @@ class _Restarted:
             kafka = self._undo.enter_context(running_kafka(folder / "kafka", jvm=STOCK_JVM))
             self.running, self._data = kafka, kafka.data_dir
         else:
-            broker = BrokerProcess(folder)
+            broker = BrokerProcess(folder, environment=MEASURED if self._is_measured else None)
             broker.start()
+            self._stretches = Stretches(broker) if self._is_measured else None
             self._undo.callback(broker.kill)
             self.running, self._data = broker, broker.data_dir
         self.topic_id = prepare(self.running)
+
+    def longest_stretch(self) -> str:
+        """The cell of the longest stretch since the last call; empty where it is not measured."""
+        return "" if self._stretches is None else f"{self._stretches.longest_ms():>9.1f}"
 
     @property
     def logs(self) -> int:
@@ -222,6 +235,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--above", type=float, default=20.0, help="print requests that take the broker this many ms")
     parser.add_argument("--survey", type=Path, help="a file of outcomes, which is created or continued")
     parser.add_argument("--table", type=Path, nargs=2, help="files of surveys: of Odradek, of Apache Kafka")
+    parser.add_argument("--stretches", action="store_true", help="measure the stretches of Odradek's event loop")
     parser.add_argument("--kafka", action="store_true", help="Apache Kafka 3.9.2 in place of Odradek")
     return parser
 

@@ -168,7 +168,7 @@ def _cost(target: Restartable, attempt: Attempt) -> Cost:
         wait_ms = RECOVERY_S * 1000
         return Cost(f"the broker does not answer: {error!r}", RECOVERY_S, wait_ms, wait_ms, wait_ms, 0)
     suspicious = connections > 1 or not outcome.answer.endswith(" B")
-    if (suspicious and not _becomes_idle(target.running.pid)) or target.logs > MOST_FOLDERS:
+    if (suspicious and not becomes_idle(target.running.pid)) or target.logs > MOST_FOLDERS:
         target.restart()
     return _measured(outcome)
 
@@ -179,7 +179,7 @@ def _measured(outcome: Outcome) -> Cost:
     return Cost(outcome.answer, round(outcome.answered_s, 2), *times, outcome.peak_bytes >> 20)
 
 
-def _becomes_idle(pid: int) -> bool:
+def becomes_idle(pid: int) -> bool:
     """Whether the broker has ended its work for a request within IDLE_TIMEOUT_S."""
     deadline_s = time.monotonic() + IDLE_TIMEOUT_S
     while time.monotonic() < deadline_s:

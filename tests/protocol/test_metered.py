@@ -24,6 +24,9 @@ class CountingMeter:
         self.arrays = 0
         self._limit = limit
 
+    def begin(self, message: Any, copied: int) -> None:
+        self.message, self.copied = message, copied
+
     def charge(self, size: int) -> None:
         assert size >= 0
         self.charged += size

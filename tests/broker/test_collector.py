@@ -1,0 +1,66 @@
+"""The collector of cycles examines each object once, however many there are (in a process of its own)."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from odradek.broker.runtime.collector import YOUNG_OBJECTS
+
+PROGRAM = """
+import gc, json, weakref
+from odradek.broker.runtime.collector import collect_young_objects_only
+
+class Node:
+    pass
+
+def cycle():
+    node = Node()
+    node.self = node
+    return weakref.ref(node)
+
+def keep(phase, info):
+    if phase == "start":
+        collections.append((info["generation"], len(gc.get_objects(generation=0)) + len(gc.get_objects(generation=1))))
+
+collections = []
+collect_young_objects_only()
+collect_young_objects_only()
+gc.callbacks.append(keep)
+held = [[number] for number in range(500_000)]
+gc.callbacks.remove(keep)
+dead = cycle()
+young = [[number] for number in range(20_000)]
+print(json.dumps([collections, dead() is None, len(gc.callbacks)]))
+"""
+
+
+@pytest.fixture(scope="module")
+def measured() -> tuple[list[tuple[int, int]], bool, int]:
+    """Generation and number of objects of each collection during 500,000 allocations; whether a cycle was freed, and
+    how many callbacks the collector has.
+    """
+    command = [sys.executable, "-c", PROGRAM]
+    outcome = json.loads(subprocess.run(command, capture_output=True, check=True, text=True).stdout)
+    collections, is_freed, callbacks = outcome
+    return collections, is_freed, callbacks
+
+
+def test_no_collection_examines_more_than_the_objects_that_are_new(
+    measured: tuple[list[tuple[int, int]], bool, int],
+) -> None:
+    collections, _, _ = measured
+    assert len(collections) >= 500_000 // YOUNG_OBJECTS - 1
+    assert {generation for generation, _ in collections} == {0}
+    assert max(examined for _, examined in collections) < 1.1 * YOUNG_OBJECTS
+
+
+def test_a_young_cycle_is_freed_and_a_second_call_changes_nothing(
+    measured: tuple[list[tuple[int, int]], bool, int],
+) -> None:
+    _, is_freed, callbacks = measured
+    assert is_freed
+    assert callbacks == 1

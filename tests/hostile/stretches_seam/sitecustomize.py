@@ -1,0 +1,54 @@
+"""Measures for how long the event loop of a broker serves no other connection, where PYTHONPATH names this folder.
+
+A stretch is one iteration of the loop: from the end of one wait for events to the beginning of the next. It counts with
+the CPU time of the process, or with its duration where that is less, so other processes of the machine do not change
+it. The file `stretches` beside the broker's data folder has the milliseconds of each stretch over FROM_MS. The loop is
+asyncio's instead of uvloop's, whose iterations cannot be measured. Processes other than brokers are unchanged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import selectors
+import sys
+import time
+from pathlib import Path
+from typing import Any, Final
+
+FROM_MS: Final = 1.0
+DATA_OPTION: Final = "--override=log.dirs="
+
+
+class MeasuringSelector(selectors.EpollSelector):
+    """A selector that measures the time between two waits."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self._file = path.open("a", buffering=1)
+        self._began_ns = self._cpu_ns = 0
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        if self._began_ns:
+            took_ns = min(time.monotonic_ns() - self._began_ns, time.process_time_ns() - self._cpu_ns)
+            if took_ns > FROM_MS * 1e6:
+                self._file.write(f"{took_ns / 1e6:.3f}\n")
+        found = super().select(timeout)
+        self._began_ns, self._cpu_ns = time.monotonic_ns(), time.process_time_ns()
+        return found
+
+    def close(self) -> None:
+        super().close()
+        self._file.close()
+
+
+def measure(path: Path) -> None:
+    """Replace the loop that the broker makes."""
+    import uvloop
+
+    make: Any = lambda: asyncio.SelectorEventLoop(MeasuringSelector(path))  # noqa: E731
+    uvloop.new_event_loop = make
+
+
+for argument in sys.orig_argv:
+    if argument.startswith(DATA_OPTION):
+        measure(Path(argument.removeprefix(DATA_OPTION)).with_name("stretches"))
