@@ -282,6 +282,7 @@ TABLE: Final[tuple[Property, ...]] = (
     _row("client.id", "", _any_text, "The prefix of client names; application.id and the process id by default."),
     _row("client.rack", None, _any_text, "The rack of this instance: reads go to nearby replicas."),
     _row("commit.interval.ms", 30_000, _number(0), "How often to commit; 100 with exactly_once_v2."),
+    _row("connections.max.idle.ms", None, _number(0), "When clients close idle connections; librdkafka's default."),
     _row(
         "default.deserialization.exception.handler",
         log_and_fail,
@@ -337,6 +338,9 @@ TABLE: Final[tuple[Property, ...]] = (
         "Wraps the processors of the Processor API: a ProcessorWrapper or its dotted name.",
     ),
     _row("rack.aware.assignment.tags", (), _tags, "client.tag.* by which standbys are spread; at most five."),
+    _row("receive.buffer.bytes", None, _number(-1), "The receive buffer of sockets; -1: the system's."),
+    _row("reconnect.backoff.max.ms", None, _number(0), "The longest pause before a client connects again; 1000."),
+    _row("reconnect.backoff.ms", None, _number(0), "The first pause before a client connects again."),
     _row("repartition.purge.interval.ms", 30_000, _number(0), "How often processed records are purged."),
     _row("replication.factor", -1, _number(-1, 32_767), "Replicas of internal topics; -1: the broker's default."),
     _row(
@@ -346,6 +350,7 @@ TABLE: Final[tuple[Property, ...]] = (
         "Changes the options of stores: a function, or a class with set_config and close, or its dotted name.",
     ),
     _row("rocksdb.memory.max.bytes", 0, _memory, "One bound for all RocksDB stores of the process; 0: none."),
+    _row("send.buffer.bytes", None, _number(-1), "The send buffer of sockets; -1: the system's."),
     _row("state.cleanup.delay.ms", 600_000, _number(), "When state of tasks that moved elsewhere is deleted."),
     _row("state.dir", str(Path(tempfile.gettempdir()) / "kafka-streams"), _text, "Where state is kept."),
     _row("statestore.cache.max.bytes", 10 * 1024 * 1024, _number(0), "The record cache of all threads together."),

@@ -56,6 +56,16 @@ wait for the old coordinator: the next send_offsets_to_transaction never returns
 OnDelivery = Callable[[KafkaError, Message], None]
 
 
+SOCKETS: Final = {
+    "connections.max.idle.ms": "connections.max.idle.ms",
+    "receive.buffer.bytes": "socket.receive.buffer.bytes",
+    "reconnect.backoff.max.ms": "reconnect.backoff.max.ms",
+    "reconnect.backoff.ms": "reconnect.backoff.ms",
+    "send.buffer.bytes": "socket.send.buffer.bytes",
+}
+"""Kafka's names of properties of connections, and librdkafka's, whose 0 is Kafka's -1."""
+
+
 class Clients:
     """Creates the clients of one application."""
 
@@ -118,6 +128,7 @@ class Clients:
             "logger": log,
             **_RECOVERY,
             "reconnect.backoff.max.ms": 1_000,  # as Kafka has it
+            **{theirs: max(0, config[ours]) for ours, theirs in SOCKETS.items() if config[ours] is not None},
             "error_cb": _log_error,
             **config.for_all_clients,
         }

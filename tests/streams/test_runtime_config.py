@@ -9,7 +9,8 @@ import pytest
 
 from odradek.streams.config import PROPERTIES, REQUIRED, TABLE, StreamsConfig, StreamsConfigError, as_text
 from odradek.streams.errors import log_and_continue
-from odradek.streams.running.client import Clients
+from odradek.streams.running import client
+from odradek.streams.running.client import SOCKETS, Clients
 from odradek.streams.serdes import STRING
 from odradek.streams.timestamps import wallclock_timestamp
 from tests.streams.oracle.java import Java
@@ -37,6 +38,8 @@ OF_CONSUMERS = {
 }
 
 
+OF_LIBRDKAFKA = set(SOCKETS)
+"""Properties of connections, whose defaults are those of librdkafka."""
 LATER = {"errors.dead.letter.queue.topic.name", "processor.wrapper.class"}
 """Properties of releases after 3.9 (KIP-1034, KIP-1112)."""
 OURS = {"rocksdb.memory.max.bytes"}
@@ -54,7 +57,7 @@ def test_names_and_defaults_are_kafkas(java: Java) -> None:
     assert PROPERTIES.keys() - OF_CONSUMERS - LATER - OURS <= kafkas.keys()
     assert not (LATER | OURS) & kafkas.keys()
     for row in TABLE:
-        if row.name in OBJECTS | OF_CONSUMERS | LATER | OURS or row.default is REQUIRED:
+        if row.name in OBJECTS | OF_CONSUMERS | OF_LIBRDKAFKA | LATER | OURS or row.default is REQUIRED:
             continue
         theirs = kafkas[row.name].defaultValue
         shown = "" if theirs is None or str(theirs) == "[]" else str(theirs)
@@ -140,6 +143,27 @@ def test_properties_unknown_to_librdkafka_are_named() -> None:
     clients = Clients(StreamsConfig({**NEEDED, "producer.no.such.thing": 1}), "client")
     with pytest.raises(StreamsConfigError, match=r"no\.such\.thing"):
         clients.producer("thread", None, lambda error, message: None)
+
+
+@pytest.mark.parametrize("kind", ["Consumer", "Producer", "AdminClient"])
+def test_properties_of_connections_reach_every_client(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    """By the names of librdkafka, whose 0 is Kafka's -1; without them librdkafka's defaults apply."""
+    received: list[dict[str, Any]] = []
+    monkeypatch.setattr(client, kind, received.append)
+    names = ("connections_max_idle_ms", "reconnect_backoff_ms", "reconnect_backoff_max_ms")
+    given = {**dict.fromkeys(names, 700), "receive_buffer_bytes": -1, "send_buffer_bytes": 65_536}
+    for config in (made(**given), made()):
+        clients = Clients(config, "client")
+        if kind == "Consumer":
+            clients.main_consumer("thread", False)
+        elif kind == "Producer":
+            clients.producer("thread", None, lambda error, message: None)
+        else:
+            clients.admin()
+    theirs = {name.replace("_", "."): 700 for name in names}
+    theirs |= {"socket.receive.buffer.bytes": 0, "socket.send.buffer.bytes": 65_536}
+    assert {name: received[0][name] for name in theirs} == theirs
+    assert theirs.keys() & received[1].keys() <= {"reconnect.backoff.ms", "reconnect.backoff.max.ms"}
 
 
 def test_guarantees_cannot_be_disabled(caplog: pytest.LogCaptureFixture) -> None:
