@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import urllib.request
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import jpype
@@ -11,11 +13,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from odradek.broker_process import BrokerProcess
 from odradek.streams.driver import TopologyTestDriver
 from odradek.streams.errors import StreamsError
 from odradek.streams.metrics import MetricName
+from odradek.streams.metrics_page import serve_metrics
 from odradek.streams.processor import Processor, ProcessorContext
 from odradek.streams.records import Record
+from odradek.streams.runtime import KafkaStreams, State
 from odradek.streams.sensors import RecordingLevel, StreamsMetrics
 from odradek.streams.serdes import BYTES
 from odradek.streams.stats import (
@@ -32,9 +37,12 @@ from odradek.streams.stats import (
     WindowedSum,
 )
 from odradek.streams.topology import Topology
+from tests.streams import counting
+from tests.streams.counting import QUICK
 from tests.streams.oracle.java import Java
 from tests.streams.oracle.java_driver import JavaDriver
 from tests.streams.oracle.java_dsl import JavaTopology
+from tests.support.eventually import eventually
 
 STATS = "org.apache.kafka.common.metrics.stats."
 NAMES = ("Avg", "Max", "Min", "WindowedSum", "WindowedCount", "Rate", "CumulativeSum", "CumulativeCount", "Value")
@@ -156,3 +164,37 @@ def test_a_sensor_records_for_its_parents_and_takes_its_children_along() -> None
     metrics.remove_sensor(parent)
     assert metrics.metrics() == {}
     assert not child.add(most, Max()), "it was removed with its parent"
+
+
+@pytest.mark.slow
+def test_an_application_shows_the_sensors_of_its_threads_on_its_page(
+    streams_broker: BrokerProcess, tmp_path: Path
+) -> None:
+    counting.make_topics(streams_broker.bootstrap, {"sensed": 2})
+    made = Topology().add_source("source", "sensed", key=BYTES, value=BYTES)
+    made.add_processor("measuring", Measuring, "source")
+    config = {
+        **QUICK,
+        "session.timeout.ms": 30_000,
+        "application.id": "sensing",
+        "bootstrap.servers": streams_broker.bootstrap,
+        "state.dir": str(tmp_path),
+        "num.stream.threads": 2,
+    }
+    with KafkaStreams(made, config) as streams, serve_metrics(streams, "127.0.0.1", 0) as port:
+        streams.wait_until(State.RUNNING, counting.TIMEOUT_S)  # each thread has one of the two tasks
+        counting.write_words(streams_broker.bootstrap, ["abc", "de", "f", "gh", "ijkl"] * 10, "sensed")
+
+        def totals() -> dict[str, float]:
+            return {
+                dict(metric.tags)["thread-id"]: float(value)
+                for metric, value in streams.metrics().items()
+                if (metric.group, metric.name) == ("stream-geo-metrics", "lookup-total")
+            }
+
+        found = eventually(totals, lambda found: len(found) == 2 and sum(found.values()) >= 50)
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+            page = answer.read().decode()
+    assert found.keys() == {f"{streams.client_id}-StreamThread-{index}" for index in (1, 2)}
+    for thread, total in found.items():
+        assert f'kafka_streams_stream_geo_metrics_lookup_total{{geo_id="cities",thread_id="{thread}"}} {total}' in page
