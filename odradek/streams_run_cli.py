@@ -3,36 +3,27 @@
 `run` prints one line to stdout when all processes are running; everything else is the log, on stderr. The output of the
 workers goes to the same streams, each line with the number of its process. Exit status: 0 after a graceful close, 1
 where a process failed in it or was killed, 2 where the application cannot be used.
+
+Modules that a command needs are imported when it runs: every command of `odradek` imports this one.
 """
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import functools
 import socket
 import sys
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
+from typing import Any, Final, NoReturn, TypeVar
 
 import click
 
-from odradek import __version__
 from odradek.addresses import host_and_port
 from odradek.log_lines import FORMATS, LEVELS, log_to_stderr, say_process
-from odradek.ready_process import OWN_COMMAND
-from odradek.service import tell_systemd
 from odradek.standard_streams import print_line
 
-if TYPE_CHECKING:
-    from odradek.streams.supervisor.status_table import Row
-    from odradek.streams.supervisor.supervisor import Supervisor
-
-_TIMEOUT_S: Final = 10.0
 _REFRESH_S: Final = 1.0
 _CLEAR: Final = "\033[H\033[J"
 """Moves the cursor of a terminal to the first line and clears what follows."""
@@ -119,47 +110,25 @@ def run(
     of its own below state.dir. A process that fails is started again; SIGHUP restarts all of them, one at a time. A
     second SIGTERM or Ctrl-C kills those that have not closed.
     """
-    from odradek.streams.supervisor.output import mark_json, mark_text
     from odradek.streams.supervisor.restarts import RestartBackoff
-    from odradek.streams.supervisor.supervision import Supervision
-    from odradek.streams.supervisor.supervisor import Supervisor
+    from odradek.streams_run import AddressError, supervise
 
     log_to_stderr(log_level, log_format)
     _properties(application["properties"], application["overrides"])  # errors appear before any process starts
     if restart_backoff_ms > restart_backoff_max_ms:
         raise click.UsageError("--restart-backoff-ms must not be above --restart-backoff-max-ms")
-    backoffs = [RestartBackoff(restart_backoff_ms / 1000, restart_backoff_max_ms / 1000) for _ in range(processes)]
-    supervision = Supervision(backoffs, application["close_timeout_s"])
-    command = functools.partial(_worker_command, _worker_arguments(log_level, log_format, **application))
-    mark = mark_json if log_format == "json" else mark_text
-    what = f"{application['application']}, {processes} process{'es' if processes > 1 else ''}"
-    sys.exit(asyncio.run(_supervise(functools.partial(Supervisor, supervision, command, mark), what, metrics)))
-
-
-async def _supervise(
-    make: Callable[[Callable[[], None]], Supervisor], what: str, metrics: tuple[str, int] | None
-) -> int:
-    """Run a supervisor, which `make` creates with a function that it calls when all processes are running."""
-    where = ""
-
-    def announce() -> None:
-        print_line(f"odradek {__version__} ready: {what}{where}")
-        tell_systemd("READY=1")
-
-    supervisor = make(announce)
-    if metrics is None:
-        return await supervisor.run()
-    from odradek.streams.supervisor.page import serve_processes
-
-    host, port = metrics
-    with contextlib.ExitStack() as opened:
-        page = serve_processes(supervisor.status, asyncio.get_running_loop(), host, port)
-        try:
-            port = opened.enter_context(page)
-        except OSError as error:
-            _fail(f"cannot serve metrics at {host}:{port}: {error.strerror}")
-        where = f", metrics at http://{f'[{host}]' if ':' in host else host}:{port}/metrics"
-        return await supervisor.run()
+    try:
+        status = supervise(
+            f"{application['application']}, {processes} process{'es' if processes > 1 else ''}",
+            functools.partial(_worker_command, _worker_arguments(log_level, log_format, **application)),
+            [RestartBackoff(restart_backoff_ms / 1000, restart_backoff_max_ms / 1000) for _ in range(processes)],
+            application["close_timeout_s"],
+            metrics=metrics,
+            json_log=log_format == "json",
+        )
+    except AddressError as error:
+        _fail(str(error))
+    sys.exit(status)
 
 
 @click.command(hidden=True)
@@ -195,47 +164,19 @@ def top(url: str | None, port: int | None, once: bool) -> None:
     """
     if (url is None) == (port is None):
         raise click.UsageError("either URL or --port is required, the metrics page of odradek streams run --metrics")
-    address = url if url is not None else f"http://127.0.0.1:{port}/metrics"
-    if "://" not in address:
-        address = f"http://{address}"
-    if address.count("/") < 3:
-        address += "/metrics"
-    if once or not sys.stdout.isatty():
-        print_line(_table(address, Refresh()))
-        return
-    refresh = Refresh()
-    with contextlib.suppress(KeyboardInterrupt):
-        while True:
-            click.echo(f"{_CLEAR}{_table(address, refresh)}")
-            time.sleep(_REFRESH_S)
+    from odradek.streams_top import PageError, StatusPage
 
-
-class Refresh:
-    """The previous page of `top`, from which it computes rates."""
-
-    def __init__(self) -> None:
-        self._before: tuple[float, Sequence[Row]] | None = None
-
-    def table(self, page: str, now: float) -> str:
-        """The table of a page at the time `now`, in seconds. Raises ValueError."""
-        from odradek.streams.supervisor.status_table import measure_rates, render, rows_of
-
-        rows = rows_of(page)
-        if self._before is not None:
-            measure_rates(rows, self._before[1], now - self._before[0])
-        self._before = now, rows
-        return render(rows)
-
-
-def _table(address: str, refresh: Refresh) -> str:
+    page = StatusPage(url if url is not None else f"127.0.0.1:{port}")
     try:
-        with urllib.request.urlopen(address, timeout=_TIMEOUT_S) as response:
-            page = response.read().decode("utf-8", "replace")
-        return refresh.table(page, time.monotonic())
-    except urllib.error.URLError as error:
-        _fail(f"cannot read {address}: {error.reason}")
-    except (OSError, ValueError) as error:
-        _fail(f"cannot read {address}: {error}")
+        if once or not sys.stdout.isatty():
+            print_line(page.table())
+            return
+        with contextlib.suppress(KeyboardInterrupt):
+            while True:
+                click.echo(f"{_CLEAR}{page.table()}")
+                time.sleep(_REFRESH_S)
+    except PageError as error:
+        _fail(str(error))
 
 
 def _properties(path: Path | None, overrides: Sequence[str]) -> dict[str, str]:
@@ -284,6 +225,8 @@ def _worker_arguments(
 
 
 def _worker_command(arguments: Sequence[str], number: int, descriptor: int) -> list[str]:
+    from odradek.ready_process import OWN_COMMAND
+
     return [*OWN_COMMAND, "streams", "worker", *arguments, f"--process={number}", f"--status-fd={descriptor}"]
 
 

@@ -463,7 +463,7 @@ def test_each_process_has_its_own_names() -> None:
 def test_the_supervisor_imports_no_client_and_no_rocksdb() -> None:
     program = (
         "import sys, odradek.streams_run_cli\n"
-        "import odradek.streams.supervisor.page, odradek.streams.supervisor.status_table\n"
+        "import odradek.streams_run, odradek.streams_top\n"
         "print(sorted({'confluent_kafka', 'rocksdict', 'odradek.streams.runtime'} & sys.modules.keys()))"
     )
     found = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, text=True, check=True)
