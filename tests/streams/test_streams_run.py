@@ -8,6 +8,7 @@ import os
 import re
 import shlex
 import signal
+import socket
 import subprocess
 import sys
 import termios
@@ -343,7 +344,7 @@ def test_the_commands_of_the_guide_work(streams_broker: BrokerProcess, tmp_path:
     assert shown[-1].split()[:7] == ["total", "-", "4", "of", "4", "RUNNING", "4"]
 
 
-def test_wrong_options_are_explained(tmp_path: Path) -> None:
+def test_wrong_options_are_explained() -> None:
     def fails(*arguments: str) -> str:
         command = [sys.executable, "-P", "-m", "odradek", "streams", *arguments]
         ended = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -353,5 +354,8 @@ def test_wrong_options_are_explained(tmp_path: Path) -> None:
     assert "must be NAME=VALUE" in fails("run", "m:t", "--set", "x")
     assert "not HOST:PORT" in fails("run", "m:t", "--metrics", "x")
     assert "must not be above" in fails("run", "m:t", "--restart-backoff-ms=2", "--restart-backoff-max-ms=1")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        assert f"cannot serve metrics at {address}" in fails("run", "m:t", "--metrics", address)
     assert "either URL or --port" in fails("top")
     assert "cannot read http://127.0.0.1:1/metrics" in fails("top", "127.0.0.1:1", "--once")
