@@ -12,10 +12,14 @@ from __future__ import annotations
 import secrets
 import socket
 import ssl
+import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
+
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.serialization import pkcs12
 
 from odradek.protocol.sasl import plain, scram_credentials
 from odradek.protocol.sasl.exchange import SaslError
@@ -23,6 +27,7 @@ from odradek.protocol.sasl.oauthbearer import InitialResponse, OAuthBearerClient
 from odradek.protocol.sasl.scram import ScramClient, salted_password
 from odradek.protocol.sasl.scram_credentials import Mechanism
 from odradek.streams.errors import StreamsError
+from odradek.streams.group import oidc
 
 PLAIN: Final = "PLAIN"
 OAUTHBEARER: Final = "OAUTHBEARER"
@@ -34,8 +39,12 @@ APPLIED: Final = (
     "ssl.ca.location",
     "ssl.ca.pem",
     "ssl.certificate.location",
+    "ssl.certificate.pem",
     "ssl.key.location",
+    "ssl.key.pem",
     "ssl.key.password",
+    "ssl.keystore.location",
+    "ssl.keystore.password",
     "ssl.cipher.suites",
     "ssl.endpoint.identification.algorithm",
     "enable.ssl.certificate.verification",
@@ -44,6 +53,7 @@ APPLIED: Final = (
     "sasl.username",
     "sasl.password",
     "sasl.oauthbearer.config",
+    *oidc.PROPERTIES,
     "oauth_cb",
 )
 """The properties that these connections apply, with the meaning that they have in librdkafka."""
@@ -130,9 +140,38 @@ def _context(properties: Mapping[str, Any]) -> ssl.SSLContext:
 
 
 def _load_certificate(context: ssl.SSLContext, properties: Mapping[str, Any]) -> None:
-    certificate, key = (properties.get(f"ssl.{part}.location") for part in ("certificate", "key"))
-    if certificate is not None:
-        context.load_cert_chain(certificate, key, properties.get("ssl.key.password"))
+    """The certificate and key of files in PEM, of texts in PEM, or of a keystore in PKCS12."""
+    password = properties.get("ssl.key.password")
+    if keystore := properties.get("ssl.keystore.location"):
+        secret = secrets.token_urlsafe()
+        pem = _pem_of_keystore(Path(keystore).read_bytes(), properties.get("ssl.keystore.password"), secret)
+        _load_pem(context, pem, secret)
+    elif texts := [properties[name] for name in ("ssl.certificate.pem", "ssl.key.pem") if properties.get(name)]:
+        _load_pem(context, "\n".join(texts).encode(), password)
+    elif certificate := properties.get("ssl.certificate.location"):
+        context.load_cert_chain(certificate, properties.get("ssl.key.location"), password)
+
+
+def _pem_of_keystore(data: bytes, password: str | None, secret: str) -> bytes:
+    """Certificates and key of a PKCS12 keystore in PEM, the key encrypted by `secret`. Raises ValueError."""
+    key, certificate, others = pkcs12.load_key_and_certificates(data, None if password is None else password.encode())
+    if key is None or certificate is None:
+        raise ValueError("ssl.keystore.location has no private key with its certificate")
+    encrypted = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.BestAvailableEncryption(secret.encode()),
+    )
+    chain = [each.public_bytes(serialization.Encoding.PEM) for each in (certificate, *others)]
+    return b"".join([*chain, encrypted])
+
+
+def _load_pem(context: ssl.SSLContext, pem: bytes, password: str | None) -> None:
+    """Load a certificate and its key by a file that only this user can read, and only for the time of the call."""
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(pem)
+        file.flush()
+        context.load_cert_chain(file.name, None, password)
 
 
 def _login(properties: Mapping[str, Any]) -> Login:
@@ -143,9 +182,12 @@ def _login(properties: Mapping[str, Any]) -> Login:
             f"allowed: {', '.join(MECHANISMS)}"
         )
     if mechanism == OAUTHBEARER:
-        token = properties.get("oauth_cb")
+        token = oidc.token_source(properties) or properties.get("oauth_cb")
         if not callable(token):
-            raise StreamsError("sasl.mechanism=OAUTHBEARER requires oauth_cb, a function that returns a token")
+            raise StreamsError(
+                "sasl.mechanism=OAUTHBEARER requires oauth_cb, a function that returns a token, or "
+                "sasl.oauthbearer.method=oidc"
+            )
         return Login(mechanism, _OAuthBearerExchange(token, properties.get("sasl.oauthbearer.config") or ""))
     user, password = (properties.get(name) for name in ("sasl.username", "sasl.password"))
     if not user or not password:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from click.testing import CliRunner
@@ -15,6 +15,8 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Producer
 from confluent_kafka import TopicPartition as Position
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
+from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, load_pem_private_key, pkcs12
+from cryptography.x509 import load_pem_x509_certificate
 
 from odradek.broker_process import BrokerProcess
 from odradek.cli import main
@@ -186,6 +188,66 @@ def test_client_certificates(tmp_path: Path) -> None:
             with_connection(broker, without, ask)
 
 
+def oidc(broker: BrokerProcess, secret: str = "alice-token-secret") -> dict[str, Any]:
+    config = broker.client_config("alice", mechanism="OAUTHBEARER")
+    del config["oauth_cb"]
+    return config | {
+        "sasl.oauthbearer.method": "oidc",
+        "sasl.oauthbearer.token.endpoint.url": broker.issuer.token_url,
+        "sasl.oauthbearer.client.id": "alice",
+        "sasl.oauthbearer.client.secret": secret,
+        "sasl.oauthbearer.scope": "kafka",
+    }
+
+
+def test_tokens_of_an_openid_provider_serve_all_connections(broker: BrokerProcess, tmp_path: Path) -> None:
+    """librdkafka and group membership have the same properties; sessions end within the test."""
+    client = oidc(broker)
+    admin = AdminClient(client)
+    for name, future in admin.create_topics([NewTopic(WORDS, 2, 1), NewTopic(COUNTS, 1, 1)]).items():
+        with suppress(KafkaException):  # other tests of the module create them
+            assert future.result(TIMEOUT_S) is None, name
+    config = {**QUICK, **client, "application.id": f"{APPLICATION}-oidc", "state.dir": str(tmp_path)}
+    with KafkaStreams(word_counts(), config) as streams:
+        streams.wait_until(State.RUNNING, TIMEOUT_S)
+        begin_s = time.monotonic()
+        eventually(lambda: time.monotonic() - begin_s, lambda passed_s: passed_s > OVER_A_SESSION_S)
+        assert streams.state is State.RUNNING
+    assert streams.failure is None
+
+
+def test_a_token_endpoint_without_a_token_is_a_failed_connection(broker: BrokerProcess) -> None:
+    for endpoint, reason in ((f"{broker.issuer.url}/none", "returned 40"), (broker.issuer.jwks_url, "returned 4")):
+        config = oidc(broker, "mallory-guess") | {"sasl.oauthbearer.token.endpoint.url": endpoint}
+        with pytest.raises(OSError, match=reason) as raised:
+            with_connection(broker, config, ask)
+        assert "mallory-guess" not in str(raised.value)
+
+
+def test_client_certificates_of_a_keystore_and_of_texts(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path, security="mtls") as broker:
+        config = broker.client_config("alice")
+        certificate, key = (Path(config.pop(f"ssl.{part}.location")) for part in ("certificate", "key"))
+        texts = {"ssl.certificate.pem": certificate.read_text(), "ssl.key.pem": key.read_text()}
+        with_connection(broker, {**config, **texts}, ask)
+        keystore = tmp_path / "alice.p12"
+        keystore.write_bytes(
+            pkcs12.serialize_key_and_certificates(
+                b"alice",
+                cast("pkcs12.PKCS12PrivateKeyTypes", load_pem_private_key(key.read_bytes(), None)),
+                load_pem_x509_certificate(certificate.read_bytes()),
+                None,
+                BestAvailableEncryption(b"store-secret"),
+            )
+        )
+        config["ssl.keystore.location"] = str(keystore)
+        with_connection(broker, {**config, "ssl.keystore.password": "store-secret"}, ask)
+        assert AdminClient({**config, "ssl.keystore.password": "store-secret"}).list_topics(timeout=TIMEOUT_S).brokers
+        with pytest.raises(StreamsError, match="cannot be applied") as raised:
+            ConnectionSecurity.of({**config, "ssl.keystore.password": "mallory-guess"})
+        assert "mallory-guess" not in str(raised.value)
+
+
 def rejected(broker: BrokerProcess, mechanism: str = "SCRAM-SHA-512", **others: Any) -> str:
     config = broker.client_config("alice", mechanism=mechanism) | {
         name.replace("_", "."): value for name, value in others.items()
@@ -225,6 +287,14 @@ def test_an_application_that_may_not_log_in_ends_with_the_reason(broker: BrokerP
         ({"security.protocol": "sasl_ssl"}, "sasl.mechanism=None is not supported"),
         ({"security.protocol": "sasl_ssl", "sasl.mechanism": "GSSAPI"}, "sasl.mechanism=GSSAPI is not supported"),
         ({"security.protocol": "sasl_ssl", "sasl.mechanism": "OAUTHBEARER"}, "requires oauth_cb"),
+        (
+            {"security.protocol": "sasl_ssl", "sasl.mechanism": "OAUTHBEARER", "sasl.oauthbearer.method": "oidc"},
+            "requires sasl.oauthbearer.token.endpoint.url, sasl.oauthbearer.client.id, sasl.oauthbearer.client.secret",
+        ),
+        (
+            {"security.protocol": "sasl_ssl", "sasl.mechanism": "OAUTHBEARER", "sasl.oauthbearer.method": "other"},
+            "sasl.oauthbearer.method=other; allowed: default, oidc",
+        ),
         ({"security.protocol": "sasl_ssl", "sasl.mechanisms": "PLAIN"}, "requires sasl.username and sasl.password"),
     ],
 )
