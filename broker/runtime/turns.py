@@ -19,6 +19,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import heapq
+import inspect
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Iterator
@@ -352,7 +353,8 @@ class _Steps(Awaitable[T]):
                 except BaseException as error:
                     step = partial(work.throw, error)
         finally:
-            work.close()
+            if inspect.getcoroutinestate(work) != inspect.CORO_RUNNING:  # an interrupted step ends by itself
+                work.close()
             del step, done, outcome  # an exception that leaves this frame refers to it: they would be a cycle
             self._run(_nothing, self._kept)
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from odradek.broker.runtime.request_tasks import RequestTasks
-from odradek.broker.runtime.turns import SLICE_NS, THREADS, SlicedList, Turns, each, in_turn
+from odradek.broker.runtime.turns import SLICE_NS, THREADS, SlicedList, Turns, each, in_turn, in_turns
 from tests.support.eventually import eventually_async
 
 
@@ -148,6 +148,34 @@ async def test_the_task_of_a_large_request_runs_in_turns_and_awaits_on_the_loop(
     assert seen == [(item, True) for item in range(40)]
     assert turns.interruptions >= 2
     await requests.close()
+
+
+async def test_a_task_can_be_cancelled_while_a_step_of_it_is_interrupted(turns: Turns) -> None:
+    outcomes, begun = list[BaseException](), asyncio.Event()
+
+    async def work() -> None:
+        begun.set()
+        for _ in each(range(1000)):
+            pass
+
+    tasks: list[asyncio.Task[None]] = []
+
+    def start() -> None:
+        steps = in_turns(work())
+
+        async def run() -> None:
+            try:
+                await steps
+            except BaseException as error:
+                outcomes.append(error)
+
+        tasks.append(asyncio.get_running_loop().create_task(run()))
+
+    turns.run(start)
+    await begun.wait()
+    tasks[0].cancel()
+    await tasks[0]
+    assert [type(error) for error in outcomes] == [asyncio.CancelledError]
 
 
 async def test_an_exception_that_a_task_awaits_reaches_it_and_its_failure_abandons_it(turns: Turns) -> None:
