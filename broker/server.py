@@ -31,7 +31,7 @@ from odradek.broker.metrics.exposition.snapshot import take_snapshot
 from odradek.broker.network.addresses import Addresses
 from odradek.broker.network.dispatcher import Dispatcher
 from odradek.broker.replication.partition import Replicas
-from odradek.broker.runtime.collector import collect_young_objects_only
+from odradek.broker.runtime.collector import FullCollections, collect_young_objects_only
 from odradek.broker.runtime.loop_watchdog import LoopWatchdog
 from odradek.broker.runtime.open_files import raise_open_file_limit, warn_of_low_open_file_limit
 from odradek.broker.runtime.request_tasks import RequestTasks
@@ -211,9 +211,11 @@ async def _serve(config: BrokerConfig, on_ready: OnReady, data: str, metrics: tu
     loading = loop.run_in_executor(None, load_libraries)  # while file descriptors are free
     close_metrics = _serve_metrics(broker, metrics)
     collect_young_objects_only()
+    full_collections = FullCollections(loop)
     on_ready(broker.broker_id, broker.host, broker.port, data)
     await stop.wait()
     log.info("stopping")
+    full_collections.close()
     await loading
     close_metrics()
     await broker.stop()

@@ -37,6 +37,47 @@ young = [[number] for number in range(20_000)]
 print(json.dumps([collections, dead() is None, len(gc.callbacks)]))
 """
 
+OLD_CYCLES = """
+import asyncio, gc, json, weakref
+from odradek.broker.runtime import collector
+
+class Node:
+    pass
+
+def old_cycle():
+    node = Node()
+    node.self = node
+    gc.collect()
+    return weakref.ref(node)
+
+async def main():
+    found = []
+    collector.collect_young_objects_only()
+    collector.FULL_INTERVAL_S = 0
+    collections = collector.FullCollections(asyncio.get_running_loop())
+    few = old_cycle()
+    for _ in range(5):
+        await asyncio.sleep(0)
+    found.append(few() is None)
+    held = [[number] for number in range(2 * gc.get_freeze_count())]
+    many = old_cycle()
+    for _ in range(5):
+        await asyncio.sleep(0)
+    found.append(few() is None and many() is None)
+    again = old_cycle()
+    for _ in range(5):
+        await asyncio.sleep(0)
+    found.append(again() is None)
+    collections.close()
+    held += [[number] for number in range(3 * gc.get_freeze_count())]
+    for _ in range(5):
+        await asyncio.sleep(0)
+    found.append(again() is None)
+    print(json.dumps(found))
+
+asyncio.run(main())
+"""
+
 
 @pytest.fixture(scope="module")
 def measured() -> tuple[list[tuple[int, int]], bool, int]:
@@ -64,3 +105,8 @@ def test_a_young_cycle_is_freed_and_a_second_call_changes_nothing(
     _, is_freed, callbacks = measured
     assert is_freed
     assert callbacks == 1
+
+
+def test_an_old_cycle_is_freed_once_there_are_twice_as_many_objects_until_the_end() -> None:
+    outcome = subprocess.run([sys.executable, "-c", OLD_CYCLES], capture_output=True, check=True, text=True)
+    assert json.loads(outcome.stdout) == [False, True, False, False]
