@@ -13,9 +13,11 @@ from tests import searches, temporary_folders
 from tests.jvm.kafka import Kafka, running_kafka
 from tests.scheduling import arrange
 from tests.support.connections import closing_connections
+from tests.support.ignored_signals import handle_ignored_signals
 
 searches.load()
 temporary_folders.use_memory()
+handle_ignored_signals()
 # pytest-asyncio asks for the loop before its first test. Where none was ever set, Python makes one, which stays open.
 asyncio.set_event_loop(None)
 gc.disable()  # until all tests are collected: what is imported and collected stays

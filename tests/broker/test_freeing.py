@@ -15,6 +15,8 @@ from odradek.broker.runtime.turns import Turns, each, keep, later
 from odradek.protocol import messages as m
 from tests.support.eventually import eventually_async
 
+pytestmark = pytest.mark.memory  # what measures branches holds the variables of running functions for a time
+
 Partition = m.ListOffsetsRequest.ListOffsetsPartition
 Topic = m.ListOffsetsRequest.ListOffsetsTopic
 

@@ -27,9 +27,10 @@ from tests.security.tls_broker import HOST, Files, listeners
 from tests.soak.life import SHORT_MEMORY, Life
 from tests.support.eventually import eventually_async
 
+pytestmark = pytest.mark.memory
+
 
 @pytest.mark.slow
-@pytest.mark.memory
 def test_clients_leave_no_cycles(tmp_path: Path) -> None:
     found = uvloop.run(left_by_clients(tmp_path))  # the broker's setting; asyncio's own transports are cycles
     assert not {name: number for name, number in found.items() if name.startswith("odradek.")}, found

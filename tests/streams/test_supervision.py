@@ -539,10 +539,13 @@ def test_the_table_on_a_terminal_is_refreshed_until_ctrl_c() -> None:
         with subprocess.Popen(command, stdout=other, stderr=subprocess.PIPE) as process:
             os.close(other)
             shown = b""
-            while shown.count(b"UPTIME") < 3:
-                shown += os.read(terminal, 65_536)
-            process.send_signal(signal.SIGINT)
-            assert process.wait(60) == 0, process.stderr and process.stderr.read()
+            try:
+                while shown.count(b"UPTIME") < 3:
+                    shown += os.read(terminal, 65_536)
+                process.send_signal(signal.SIGINT)
+                assert process.wait(60) == 0, process.stderr and process.stderr.read()
+            finally:
+                process.kill()
         server.shutdown()
     os.close(terminal)
     assert shown.count(b"\x1b[H\x1b[J") == 3
