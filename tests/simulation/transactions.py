@@ -18,6 +18,7 @@ from math import inf
 from random import Random
 from typing import Any, Final
 
+from odradek.broker.metadata.state.topics import GROUP_OFFSETS, TRANSACTION_STATE
 from odradek.protocol import messages as m
 from odradek.protocol.batch import build, read_header, records
 from odradek.protocol.errors import ErrorCode
@@ -27,6 +28,7 @@ from tests.simulation.verdict import Fate, Transaction, TransactionHistory, batc
 
 GROUP_KEY: Final = 0
 TRANSACTION_KEY: Final = 1
+_PARTITION_OF: Final = {GROUP_KEY: (GROUP_OFFSETS, 0), TRANSACTION_KEY: (TRANSACTION_STATE, 0)}
 MOST_TRIES: Final = 40
 TIMEOUT_MS: Final = 3000
 LONGEST_PAUSE_S: Final = 0.6
@@ -68,12 +70,15 @@ class OverError(Exception):
 
 
 class RejectedError(OverError):
-    """A leader or the coordinator has rejected a request of the transaction for good."""
+    """A leader or a coordinator has rejected a request of the transaction for good."""
 
-    def __init__(self, reason: str, coordinator: str | None = None) -> None:
-        """`coordinator` is the broker that rejected it as the coordinator of the transactional id."""
-        super().__init__(reason)
-        self.coordinator = coordinator
+
+class OldMetadataError(OverError):
+    """A broker with old metadata has rejected a request of the transaction for good, as a broker of Kafka does.
+
+    A broker that does not have the metadata that another one leads the partition, or coordinates the transactions,
+    decides by its own log and state, or by those of the former coordinator. The transaction has not ended.
+    """
 
 
 @dataclass
@@ -165,14 +170,11 @@ class TransactionalProducer(Client):
         a newer epoch of this client, or a timeout, has ended it.
 
         A coordinator elected meanwhile has another clock, and may end the transaction before its client expects that.
-        A broker that does not yet have the metadata that another broker is the coordinator now answers from its old
-        state, in Kafka as well: it has not ended the transaction.
         """
         begun_s, coordinator = begun
         lasted_ms = (asyncio.get_running_loop().time() - begun_s) * 1000
         is_same = coordinator == self._transactions.coordinator()
-        is_current = rejected.coordinator in (None, f"broker-{coordinator[0]}")
-        is_own = is_same and is_current and lasted_ms < TIMEOUT_MS and not self._fences_itself
+        is_own = is_same and lasted_ms < TIMEOUT_MS and not self._fences_itself
         assert not (is_own and transaction.has_begun), (
             f"T1: {transaction.name} was ended, and not by its client: {rejected}"
         )
@@ -240,7 +242,7 @@ class TransactionalProducer(Client):
         )
         instance.doubtful = True
         for _ in range(MOST_TRIES):
-            code, offset = await self._produce(partition, produce)
+            code, offset, is_old = await self._produce(partition, produce)
             if code is ErrorCode.NONE:
                 instance.doubtful = False
                 instance.sequences[partition] = sequence + len(values)
@@ -251,7 +253,7 @@ class TransactionalProducer(Client):
                     self.history.count += 1
                 return True
             if code in OVER:
-                raise RejectedError(code.name)
+                raise OldMetadataError(code.name) if is_old else RejectedError(code.name)
             assert code in AGAIN, f"P1: a batch of {transaction.name} with the sequence {sequence}: {code.name}"
             self.forget(partition)
             if code is ErrorCode.REQUEST_TIMED_OUT and self.random.random() < GIVES_UP:
@@ -261,13 +263,18 @@ class TransactionalProducer(Client):
                 return False
         return False
 
-    async def _produce(self, partition: TopicPartition, request: Any) -> tuple[ErrorCode, int]:
+    async def _produce(self, partition: TopicPartition, request: Any) -> tuple[ErrorCode, int, bool]:
+        """Error, offset, and whether the metadata of the broker was old before or after the request."""
+        has_old_metadata = self._transactions.has_old_metadata
+        address = await self.leader(partition)
+        is_old = has_old_metadata(address[0], partition)
         try:
-            answer = (await self.ask(partition, request, 12 if self._newest else 11)).responses[0]
+            answer = await self.connection.ask(address, request, 12 if self._newest else 11)
         except LostError:
-            return ErrorCode.REQUEST_TIMED_OUT, -1
-        notified = answer.partition_responses[0]
-        return ErrorCode(notified.error_code), notified.base_offset
+            return ErrorCode.REQUEST_TIMED_OUT, -1, is_old
+        notified = answer.responses[0].partition_responses[0]
+        is_old = is_old or has_old_metadata(address[0], partition)
+        return ErrorCode(notified.error_code), notified.base_offset, is_old
 
     async def _commit_offset(self, instance: Instance, transaction: Transaction) -> bool:
         if not self._newest:
@@ -403,10 +410,12 @@ class TransactionalProducer(Client):
         """Send a request to the coordinator until it returns a definite response; None if it never does. Raises
         OverError.
         """
+        partition = _PARTITION_OF[kind]
         for _ in range(MOST_TRIES):
             address = await self._coordinator(kind, key)
-            answer = None
+            answer, is_old = None, False
             if address is not None:
+                is_old = self._transactions.has_old_metadata(address[0], partition)
                 try:
                     answer = await self.connection.ask(address, request, version)
                 except LostError:
@@ -417,8 +426,10 @@ class TransactionalProducer(Client):
                 if not any(found):
                     return answer
                 if any(code in OVER for code in found):
-                    by = address[0] if address is not None and kind == TRANSACTION_KEY else None
-                    raise RejectedError(", ".join(code.name for code in found), by)
+                    assert address is not None
+                    is_old = is_old or self._transactions.has_old_metadata(address[0], partition)
+                    reason = ", ".join(code.name for code in found)
+                    raise OldMetadataError(reason) if is_old else RejectedError(reason)
                 assert all(code in AGAIN or not code for code in found), f"{type(request).__name__}: {found}"
                 if ErrorCode.CONCURRENT_TRANSACTIONS not in found:
                     self._coordinators.pop(key, None)

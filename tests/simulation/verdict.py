@@ -60,6 +60,8 @@ class TransactionHistory:
     zombies: int = 0
     coordinator: Callable[[], tuple[int, int]] = lambda: (-1, -1)
     """Returns the leader of the partition of __transaction_state, and its leader epoch."""
+    has_old_metadata: Callable[[str, TopicPartition], bool] = lambda name, partition: False
+    """Whether a broker does not have the metadata that another one leads a partition, or coordinates transactions."""
 
     def judge_group(self, group: str, offset: int) -> None:
         """The offset that a group has when no transaction of it is open. Raises AssertionError."""

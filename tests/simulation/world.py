@@ -24,6 +24,7 @@ from odradek.broker.replication.partition import Replica
 from odradek.broker.replication.state.partition import Role
 from odradek.protocol.batch import read_header
 from odradek.protocol.errors import KafkaError
+from odradek.protocol.topic_partition import TopicPartition
 from tests.simulation.classic_groups import ClassicMember
 from tests.simulation.clients import Consumer, History, Producer
 from tests.simulation.disk_faults import DiskFaults
@@ -103,6 +104,7 @@ class Simulation:
         self.transactions = TransactionHistory() if (drawn if transactions is None else transactions) else None
         if self.transactions is not None:
             self.transactions.coordinator = self._coordinator
+            self.transactions.has_old_metadata = self._has_old_metadata
         self.random = random = Random(seed)
         self.result = Result(seed)
         self.loop = SimulatedLoop(  # type: ignore[abstract]
@@ -313,8 +315,25 @@ class Simulation:
         return clients
 
     def _coordinator(self) -> tuple[int, int]:
-        state = self.monitor._state((TRANSACTION_STATE, 0))
+        return self._leader((TRANSACTION_STATE, 0))
+
+    def _leader(self, partition: TopicPartition) -> tuple[int, int]:
+        """The leader of a partition and its epoch in the metadata store."""
+        state = self.monitor._state(partition)
         return (-1, -1) if state is None else (state.leader, state.epoch)
+
+    def _has_old_metadata(self, name: str, partition: TopicPartition) -> bool:
+        """Whether this broker leads the partition in another epoch than that of the metadata store or not at all, or
+        would verify transactions with a broker that is not the coordinator.
+        """
+        broker = next(each.broker for each in self.processes if each.name == name)
+        replica = None if broker is None else broker.replicas.get(*partition)
+        if broker is None or replica is None or replica.machine.role is not Role.LEADER:
+            return True
+        if replica.machine.leader_epoch != self._leader(partition)[1]:
+            return True
+        is_coordinator = partition == (TRANSACTION_STATE, 0)
+        return not is_coordinator and broker.running.metadata_cache.leader(TRANSACTION_STATE, 0) != self._coordinator()
 
     def _spawn_more(self, work: Any) -> None:
         """For a task that starts another."""
