@@ -21,6 +21,7 @@ SEEDS: dict[int, str] = {
     700094: "a loss of power restored records that a follower had truncated, beside a segment with the same offsets",
     300935: "records that a follower had truncated took the place of later ones, after a loss of power took only these",
     449: "a check: a broker without new metadata rejected an EndTxn from its old state, as a coordinator of Kafka does",
+    100127: "a check: a leader that had been replaced rejected a batch by its own log, as a leader of Kafka does",
     1543: "a replaced coordinator rejected a request from its old state when its own append failed",
     11822: "a follower did not receive in a new epoch the high watermark that it had received in the old one",
 }
