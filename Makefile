@@ -18,15 +18,14 @@ unexport PYTHONDONTWRITEBYTECODE
 # The order of sets is the same in every run.
 export PYTHONHASHSEED := 0
 
-.PHONY: run test jars programs lint memory check quick format wheel docs bench simulate mutants explore soak hostile compose-check clean
+.PHONY: run test jars programs lint branches memory check quick format wheel docs bench simulate mutants explore soak hostile compose-check clean
 
 run: .venv/.installed
 	@exec $(BIN)/odradek broker --override broker.id=0 --override listeners=PLAINTEXT://127.0.0.1:9092 \
 		--override log.dirs=data --override group.initial.rebalance.delay.ms=0
 
 test: .venv/.installed-dev
-	$(MAKE) --no-print-directory --jobs 2 --output-sync=line jars programs lint memory
-	$(BIN)/python -m pytest $(QUICK) -p tests.branch_coverage -m "not slow and not jvm and not memory"
+	$(MAKE) --no-print-directory --jobs 2 --output-sync=line jars lint branches programs memory
 	$(BIN)/python -m pytest -n 4 --dist loadgroup --no-loadscope-reorder -m "(slow or jvm) and not memory"
 
 jars:
@@ -37,6 +36,9 @@ programs:
 
 lint:
 	$(BIN)/python -m tests.lint
+
+branches:
+	$(BIN)/python -m pytest $(QUICK) -p tests.branch_coverage -m "not slow and not jvm and not memory"
 
 memory:
 	$(BIN)/python -m pytest -m memory $(MEASURE_MEMORY)

@@ -7,7 +7,7 @@ import time
 
 from tests.jvm.archives import make_archives
 from tests.jvm.cache import FetchError
-from tests.jvm.jars import PINNED, classpath
+from tests.jvm.jars import PINNED, fetch_all
 from tests.jvm.java import find_java
 from tests.jvm.process import ToolError
 
@@ -19,12 +19,12 @@ def main(arguments: list[str]) -> int:
     started = time.monotonic()
     try:
         java = find_java(print)
-        sizes = [len(classpath(version, print)) for version in PINNED]
+        jars = fetch_all(print)
         make_archives(print)
     except (FetchError, TimeoutError, EOFError, ToolError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    print(f"ready in {time.monotonic() - started:.1f} s: {java}, Kafka {', '.join(PINNED)} ({sum(sizes)} jars)")
+    print(f"ready in {time.monotonic() - started:.1f} s: {java}, Kafka {', '.join(PINNED)} ({jars} jars)")
     return 0
 
 

@@ -50,12 +50,12 @@ def obtain(target: Path, stamp: str, fill: Callable[[Path], None]) -> Path:
     `stamp` identifies the content (pinned versions); a folder with another stamp is filled anew. `fill` gets an empty
     folder and raises FetchError when it cannot complete it; then the folder is removed.
     """
-    if _holds(target, stamp):
+    if holds(target, stamp):
         return target
     target.parent.mkdir(parents=True, exist_ok=True)
     with open(target.parent / f".{target.name}.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if _holds(target, stamp):  # another process filled it while this one waited for the lock
+        if holds(target, stamp):  # another process filled it while this one waited for the lock
             return target
         scratch = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
         try:
@@ -86,7 +86,8 @@ def run_quietly(command: list[str], *, failure: str, environment: dict[str, str]
         raise FetchError(f"{failure}: {_complaint(done.stdout + done.stderr)}")
 
 
-def _holds(folder: Path, stamp: str) -> bool:
+def holds(folder: Path, stamp: str) -> bool:
+    """Whether `folder` is complete, with the content of this stamp."""
     try:
         return _stamp_file(folder).read_text() == stamp
     except OSError:

@@ -16,11 +16,13 @@ import shutil
 import sys
 import tarfile
 import tempfile
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 from xml.sax.saxutils import quoteattr
 
-from tests.jvm.cache import FetchError, Say, cache_folder, obtain, run_quietly, say_to_stderr
+from tests.jvm.cache import FetchError, Say, cache_folder, holds, obtain, run_quietly, say_to_stderr
 from tests.jvm.java import find_java, is_from_pypi, java_home
 from tests.jvm.trust import trust_options
 
@@ -102,6 +104,7 @@ PINNED: dict[str, tuple[Artifact, ...]] = {
 _COMPLETE = frozenset({"spark-4.2.0", "spark-files"})
 # Backends of slf4j that come with the releases: with two on one class path it warns on every start.
 _EXCLUDED = (("org.slf4j", "slf4j-reload4j"), ("org.slf4j", "slf4j-log4j12"), ("ch.qos.logback", "logback-classic"))
+_JARS = "jars"
 
 
 def classpath(version: str, say: Say = say_to_stderr) -> list[Path]:
@@ -115,50 +118,96 @@ def classpath(version: str, say: Say = say_to_stderr) -> list[Path]:
     def fill(folder: Path) -> None:
         _fetch(version, folder, say)
 
-    stamp = "\n".join(map(str, PINNED[version]))
-    return sorted(obtain(cache_folder() / "jars" / version, stamp, fill).glob("*.jar"))
+    return sorted(obtain(_folder(version), _stamp(version), fill).glob("*.jar"))
+
+
+def fetch_all(say: Say = say_to_stderr) -> int:
+    """Fetch the jars of all pinned releases that are not in the cache, and return how many jars there are.
+
+    Maven fetches them in one run: most of the time of a run for one release is the start of Maven itself.
+
+    Raises FetchError, in one line, if they are not available.
+    """
+    missing = [version for version in PINNED if not holds(_folder(version), _stamp(version))]
+    maven = shutil.which("mvn")
+    if maven and len(missing) > 1:
+        say(f"fetching the jars of Kafka {', '.join(missing)} with Maven (once)")
+        with tempfile.TemporaryDirectory(dir=cache_folder()) as scratch:
+            _fetch_with_maven(maven, missing, Path(scratch))
+            for version in missing:
+                obtain(_folder(version), _stamp(version), partial(_move_jars, version, Path(scratch)))
+    return sum(len(classpath(version, say)) for version in PINNED)
+
+
+def _folder(version: str) -> Path:
+    return cache_folder() / "jars" / version
+
+
+def _stamp(version: str) -> str:
+    return "\n".join(map(str, PINNED[version]))
 
 
 def _fetch(version: str, folder: Path, say: Say) -> None:
     maven = shutil.which("mvn")
     say(f"fetching the jars of Kafka {version} with {'Maven' if maven else 'the Ivy inside PySpark'} (once)")
     if maven:
-        _fetch_with_maven(maven, PINNED[version], folder, (("*", "*"),) if version in _COMPLETE else _EXCLUDED)
+        with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
+            _fetch_with_maven(maven, [version], Path(scratch))
+            _move_jars(version, Path(scratch), folder)
     else:
         _fetch_with_ivy(_ivy_jar(say), PINNED[version], folder, transitive=version not in _COMPLETE)
+        _check(version, folder)
+    say(f"Kafka {version}: {len(list(folder.glob('*.jar')))} jars")
+
+
+def _check(version: str, folder: Path) -> None:
     wanted = {f"{artifact.name}-{artifact.version}.jar" for artifact in PINNED[version]}
     missing = sorted(wanted - {path.name for path in folder.iterdir()})
     if missing:
         raise FetchError(f"the jars of Kafka {version} were fetched without {', '.join(missing)}; try again")
-    say(f"Kafka {version}: {len(list(folder.glob('*.jar')))} jars")
 
 
-def _fetch_with_maven(
-    maven: str, artifacts: tuple[Artifact, ...], folder: Path, excluded: tuple[tuple[str, str], ...]
-) -> None:
-    exclusions = "".join(
-        f"<exclusion><groupId>{group}</groupId><artifactId>{name}</artifactId></exclusion>" for group, name in excluded
-    )
-    dependencies = "".join(
-        f"<dependency><groupId>{a.group}</groupId><artifactId>{a.name}</artifactId><version>{a.version}</version>"
-        f"<exclusions>{exclusions}</exclusions></dependency>"
-        for a in artifacts
-    )
-    with tempfile.TemporaryDirectory() as scratch:
-        pom = Path(scratch) / "pom.xml"
-        pom.write_text(
-            '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>'
-            "<groupId>odradek</groupId><artifactId>jars</artifactId><version>1</version>"
-            f"<packaging>pom</packaging><dependencies>{dependencies}</dependencies></project>"
+def _move_jars(version: str, fetched: Path, folder: Path) -> None:
+    """Move what `_fetch_with_maven` has left in `fetched` for a release."""
+    for jar in (fetched / version / _JARS).glob("*.jar"):
+        jar.rename(folder / jar.name)
+    _check(version, folder)
+
+
+def _fetch_with_maven(maven: str, versions: Sequence[str], folder: Path) -> None:
+    """A project with a module for each release, whose jars are in `folder/<version>/jars` afterwards."""
+    modules = "".join(f"<module>{version}</module>" for version in versions)
+    (folder / "pom.xml").write_text(_pom("all", f"<modules>{modules}</modules>"))
+    for version in versions:
+        excluded = (("*", "*"),) if version in _COMPLETE else _EXCLUDED
+        exclusions = "".join(
+            f"<exclusion><groupId>{group}</groupId><artifactId>{name}</artifactId></exclusion>"
+            for group, name in excluded
         )
-        run_quietly(
-            [
-                *(maven, "-q", "-B", "-f", str(pom), f"{MAVEN_DEPENDENCY_PLUGIN}:copy-dependencies"),
-                *(f"-DoutputDirectory={folder}", "-DincludeScope=runtime"),
-            ],
-            failure="Maven could not fetch the jars",
-            environment=_maven_environment(Path(scratch)),
+        dependencies = "".join(
+            f"<dependency><groupId>{a.group}</groupId><artifactId>{a.name}</artifactId><version>{a.version}</version>"
+            f"<exclusions>{exclusions}</exclusions></dependency>"
+            for a in PINNED[version]
         )
+        (folder / version).mkdir()
+        (folder / version / "pom.xml").write_text(_pom(version, f"<dependencies>{dependencies}</dependencies>"))
+    run_quietly(
+        [
+            *(maven, "-q", "-B", "-T", "2", "-f", str(folder / "pom.xml")),
+            *(f"{MAVEN_DEPENDENCY_PLUGIN}:copy-dependencies", "-DincludeScope=runtime"),
+            f"-DoutputDirectory={_JARS}",  # relative to each module
+        ],
+        failure="Maven could not fetch the jars",
+        environment=_maven_environment(folder),
+    )
+
+
+def _pom(name: str, content: str) -> str:
+    return (
+        '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>'
+        f"<groupId>odradek</groupId><artifactId>jars-{name}</artifactId><version>1</version>"
+        f"<packaging>pom</packaging>{content}</project>"
+    )
 
 
 def _maven_environment(scratch: Path) -> dict[str, str]:
