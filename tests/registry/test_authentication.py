@@ -209,7 +209,7 @@ async def test_the_client_of_a_broker_logs_in_and_sets_access_lists(connect: str
 async def test_a_wrong_password_of_a_broker_is_an_error_of_its_start(connect: str) -> None:
     login = zookeeper.ZooKeeperLogin("kafka", "a-wrong-password")
     with pytest.raises(ConnectionLossError) as raised:
-        await zookeeper.connect(connect, session_timeout_ms=6000, connection_timeout_ms=6000, login=login)
+        await zookeeper.connect(connect, session_timeout_ms=6000, connection_timeout_ms=60_000, login=login)
     assert "a-wrong-password" not in str(raised.value)
     assert "authentication" in str(raised.value)
 
