@@ -6,12 +6,13 @@ an assigned topic that the client may not describe gets TOPIC_AUTHORIZATION_FAIL
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from odradek.broker.group.group_metadata_manager import GroupMetadataManager
 from odradek.broker.group.state.consumer_group import ConsumerMembership
 from odradek.broker.group.state.consumer_group_members import ConsumerMember
 from odradek.broker.metadata.cache import MetadataCache
+from odradek.broker.runtime.turns import SlicedList, in_turn
 from odradek.broker.runtime.turns import each as items_of
 from odradek.broker.security.auth_helper import AuthHelper
 from odradek.broker.security.state.acls import AclOperation, ResourceType
@@ -19,11 +20,13 @@ from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from odradek.broker.network.dispatcher import Call
 
 NOT_ASKED: Final = -(2**31)
+MEMBERS_AT_ONCE: Final = 100
+"""Groups with more members in all are described in turns with the loop, however small the request is."""
 NOT_DESCRIBED: Final = "The group has described topic(s) that the client is not authorized to describe."
 CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1
 Response = m.ConsumerGroupDescribeResponse
@@ -36,15 +39,28 @@ class ConsumerGroupDescribe:
     VERSIONS = (0, 1)
 
     def __init__(
-        self, groups: GroupMetadataManager, metadata_cache: MetadataCache, auth: AuthHelper, *, is_offered: bool
+        self,
+        groups: GroupMetadataManager,
+        metadata_cache: MetadataCache,
+        auth: AuthHelper,
+        handle_in_turns: Callable[[Call, Any], None],
+        *,
+        is_offered: bool,
     ) -> None:
-        """`is_offered`: whether `group.coordinator.rebalance.protocols` contains the consumer protocol."""
+        """`handle_in_turns` calls `handle` in turns with the loop.
+
+        `is_offered`: whether `group.coordinator.rebalance.protocols` contains the consumer protocol.
+        """
+        self._handle_in_turns = handle_in_turns
         self._groups = groups
         self._metadata_cache = metadata_cache
         self._auth = auth
         self._is_offered = is_offered
 
-    def handle(self, call: Call, request: m.ConsumerGroupDescribeRequest) -> Response:
+    def handle(self, call: Call, request: m.ConsumerGroupDescribeRequest) -> Response | None:
+        if not in_turn() and self._groups.members_of(request.group_ids) > MEMBERS_AT_ONCE:
+            self._handle_in_turns(call, request)
+            return None
         if not self._is_offered:
             refused = [
                 Response.DescribedGroup(
@@ -95,7 +111,8 @@ class ConsumerGroupDescribe:
         described.group_epoch = group.group_members.epoch
         described.assignment_epoch = group.group_members.target_epoch
         described.assignor_name = group.steps.assignor
-        described.members = [self._member(group, member) for member in group.group_members.members.values()]
+        members = tuple(group.group_members.members.values())
+        described.members = SlicedList(self._member(group, member) for member in items_of(members))
         return described
 
     def _member(self, group: ConsumerMembership, member: ConsumerMember) -> Response.Member:

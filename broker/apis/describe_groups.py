@@ -6,12 +6,14 @@ versions return a Dead group (KIP-1043). Only a Stable group has metadata and as
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
 
 from odradek.broker.group.group_metadata_manager import GroupMetadataManager
 from odradek.broker.group.state.classic_group import ClassicGroup
 from odradek.broker.group.state.classic_members import Member
 from odradek.broker.group.state.classic_requests import ClassicGroupState
+from odradek.broker.runtime.turns import SlicedList, in_turn
 from odradek.broker.runtime.turns import each as items_of
 from odradek.broker.security.auth_helper import AuthHelper
 from odradek.broker.security.state.acls import AclOperation, ResourceType
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
 
 FIRST_VERSION_WITH_NOT_FOUND: Final = 6
 NOT_ASKED: Final = -(2**31)
+MEMBERS_AT_ONCE: Final = 250
+"""Groups with more members in all are described in turns with the loop, however small the request is."""
 Described = m.DescribeGroupsResponse.DescribedGroup
 
 
@@ -32,11 +36,18 @@ class DescribeGroups:
     KEY = 15
     VERSIONS = (0, 6)
 
-    def __init__(self, groups: GroupMetadataManager, auth: AuthHelper) -> None:
+    def __init__(
+        self, groups: GroupMetadataManager, auth: AuthHelper, handle_in_turns: Callable[[Call, Any], None]
+    ) -> None:
+        """`handle_in_turns` calls `handle` in turns with the loop."""
         self._groups = groups
         self._auth = auth
+        self._handle_in_turns = handle_in_turns
 
-    def handle(self, call: Call, request: m.DescribeGroupsRequest) -> m.DescribeGroupsResponse:
+    def handle(self, call: Call, request: m.DescribeGroupsRequest) -> m.DescribeGroupsResponse | None:
+        if not in_turn() and self._groups.members_of(request.groups) > MEMBERS_AT_ONCE:
+            self._handle_in_turns(call, request)
+            return None
         # A group that the request repeats is described once; its descriptions are one object.
         found: dict[str, Described] = {}
         for group_id in request.groups:
@@ -82,7 +93,7 @@ def _described(group_id: str, group: ClassicGroup) -> Described:
         group_state=group.state.value,
         protocol_type=group.protocol_type or "",
         protocol_data=protocol or "",
-        members=[_member(member, protocol) for member in group.group_members],
+        members=SlicedList(_member(member, protocol) for member in items_of(tuple(group.group_members))),
     )
 
 

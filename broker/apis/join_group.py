@@ -7,11 +7,15 @@ returning static leader skip the assignment (KIP-814). The coordinator answers w
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from odradek.broker.group.deferred_response import DeferredResponse
 from odradek.broker.group.group_metadata_manager import GroupMetadataManager
 from odradek.broker.group.state.classic_requests import JoinRequest, JoinResult, Terms
+from odradek.broker.runtime.turns import SlicedList
+from odradek.broker.runtime.turns import each as items_of
 from odradek.broker.security.auth_helper import AuthHelper
 from odradek.broker.security.state.acls import AclOperation, ResourceType
 from odradek.protocol import messages as m
@@ -23,6 +27,8 @@ if TYPE_CHECKING:
 FIRST_VERSION_THAT_REQUIRES_IDS: Final = 4
 FIRST_VERSION_WITHOUT_PROTOCOL: Final = 7
 FIRST_VERSION_TO_SKIP_ASSIGNMENT: Final = 9
+MEMBERS_AT_ONCE: Final = 250
+"""Members in a response that is made at once, about a millisecond. Only the leader's response has members."""
 
 
 class JoinGroup:
@@ -31,9 +37,16 @@ class JoinGroup:
     KEY = 11
     VERSIONS = (0, 9)
 
-    def __init__(self, groups: GroupMetadataManager, auth: AuthHelper) -> None:
+    def __init__(
+        self,
+        groups: GroupMetadataManager,
+        auth: AuthHelper,
+        reply_in_turns: Callable[[Call, Callable[[], m.JoinGroupResponse]], None],
+    ) -> None:
+        """`reply_in_turns` makes a response in turns with the loop, and sends it."""
         self._groups = groups
         self._auth = auth
+        self._reply_in_turns = reply_in_turns
 
     def handle(self, call: Call, request: m.JoinGroupRequest) -> m.JoinGroupResponse | None:
         if not self._auth.authorize(call, AclOperation.READ, ResourceType.GROUP, request.group_id):
@@ -53,10 +66,17 @@ class JoinGroup:
             id_required=call.version >= FIRST_VERSION_THAT_REQUIRES_IDS and request.group_instance_id is None,
             may_skip_assignment=call.version >= FIRST_VERSION_TO_SKIP_ASSIGNMENT,
         )
-        answer = DeferredResponse(call, _response)
+        answer = DeferredResponse(call, _response, self._reply_long)
         self._groups.join(request.group_id, join, answer)
         response: m.JoinGroupResponse | None = answer.response()
         return response
+
+    def _reply_long(self, call: Call, result: JoinResult) -> bool:
+        """Make and send the response of the leader of a large group in turns with the loop."""
+        if len(result.members) <= MEMBERS_AT_ONCE:
+            return False
+        self._reply_in_turns(call, partial(_response, call, result))
+        return True
 
 
 def _response(call: Call, result: JoinResult) -> m.JoinGroupResponse:
@@ -71,10 +91,10 @@ def _response(call: Call, result: JoinResult) -> m.JoinGroupResponse:
         leader=result.leader,
         skip_assignment=result.skip_assignment,
         member_id=result.member_id,
-        members=[
+        members=SlicedList(
             m.JoinGroupResponse.JoinGroupResponseMember(
                 member_id=member_id, group_instance_id=instance_id, metadata=metadata
             )
-            for member_id, instance_id, metadata in result.members
-        ],
+            for member_id, instance_id, metadata in items_of(result.members)
+        ),
     )

@@ -9,12 +9,14 @@ are those of topics that the client may describe.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Final
 
 from odradek.broker.group.offset_metadata_manager import OffsetMetadataManager
 from odradek.broker.group.state.offsets import NO_EPOCH, NO_OFFSET, FetchedOffset
 from odradek.broker.metadata.cache import MetadataCache
+from odradek.broker.runtime.turns import SlicedList, in_turn
+from odradek.broker.runtime.turns import each as items_of
 from odradek.broker.security.auth_helper import AuthHelper
 from odradek.broker.security.state.acls import AclOperation, ResourceType
 from odradek.protocol import messages as m
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
 FIRST_VERSION_WITH_GROUP_ERROR: Final = 2
 FIRST_VERSION_WITH_GROUPS: Final = 8
 FIRST_VERSION_WITH_TOPIC_IDS: Final = 10
+OFFSETS_AT_ONCE: Final = 400
+"""Requests for all offsets of groups with more of them are handled in turns with the loop."""
 Response = m.OffsetFetchResponse
 
 
@@ -36,15 +40,32 @@ class OffsetFetch:
     KEY = 9
     VERSIONS = (0, 10)
 
-    def __init__(self, offsets: OffsetMetadataManager, metadata_cache: MetadataCache, auth: AuthHelper) -> None:
+    def __init__(
+        self,
+        offsets: OffsetMetadataManager,
+        metadata_cache: MetadataCache,
+        auth: AuthHelper,
+        handle_in_turns: Callable[[Call, Any], None],
+    ) -> None:
+        """`handle_in_turns` calls `handle` in turns with the loop."""
         self._offsets = offsets
         self._metadata_cache = metadata_cache
         self._auth = auth
+        self._handle_in_turns = handle_in_turns
 
-    def handle(self, call: Call, request: m.OffsetFetchRequest) -> m.OffsetFetchResponse:
+    def handle(self, call: Call, request: m.OffsetFetchRequest) -> m.OffsetFetchResponse | None:
+        if not in_turn() and self._implied(call, request) > OFFSETS_AT_ONCE:
+            self._handle_in_turns(call, request)
+            return None
         if call.version < FIRST_VERSION_WITH_GROUPS:
             return self._one_group(call, request)
         return Response(groups=[self._group(call, group, request.require_stable) for group in request.groups])
+
+    def _implied(self, call: Call, request: m.OffsetFetchRequest) -> int:
+        """How many offsets the response has without naming their partitions in the request."""
+        if call.version < FIRST_VERSION_WITH_GROUPS:
+            return self._offsets.size_of(request.group_id) if request.topics is None else 0
+        return sum(self._offsets.size_of(group.group_id) for group in request.groups if group.topics is None)
 
     def _one_group(self, call: Call, request: m.OffsetFetchRequest) -> m.OffsetFetchResponse:
         version = call.version
@@ -62,17 +83,18 @@ class OffsetFetch:
         if error:
             if version >= FIRST_VERSION_WITH_GROUP_ERROR:
                 return Response(error_code=error)
-            found = [FetchedOffset(partition, None, error) for partition in wanted or ()]
+            found = [FetchedOffset(partition, None, error) for partition in items_of(wanted or ())]
         elif version == 0:
             found = [
-                each if each.committed else each._replace(error=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) for each in found
+                each if each.committed else each._replace(error=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                for each in items_of(found)
             ]
         if wanted is None:
             found = self._described(call, found)
-        topics = []
-        for name, offsets in _by_topic(found + refused).items():
-            answers = []
-            for each in offsets:
+        topics = SlicedList()
+        for name, offsets in items_of(_by_topic(found + refused).items()):
+            answers = SlicedList()
+            for each in items_of(offsets):
                 offset, leader_epoch, metadata = _fields(each)
                 answers.append(
                     Response.OffsetFetchResponsePartition(
@@ -117,15 +139,15 @@ class OffsetFetch:
             return Response.OffsetFetchResponseGroup(group_id=group.group_id, error_code=error)
         if wanted is None:
             found = self._described(call, found)
-        topics = []
-        for name, offsets in _by_topic(found + refused).items():
+        topics = SlicedList()
+        for name, offsets in items_of(_by_topic(found + refused).items()):
             if by_id and name not in self._metadata_cache.topics:
                 continue  # the response cannot contain an offset of a deleted topic, which has no id
             topics.append(
                 Response.OffsetFetchResponseTopics(
                     name=name,
                     topic_id=self._metadata_cache.id_of(name),
-                    partitions=[_partition(each) for each in offsets],
+                    partitions=SlicedList(_partition(each) for each in items_of(offsets)),
                 )
             )
         return Response.OffsetFetchResponseGroup(group_id=group.group_id, topics=topics + unknown)
@@ -137,22 +159,22 @@ class OffsetFetch:
         """The partitions of topics that the client may describe, and the answers for the others."""
         if not self._auth.is_enabled:
             return wanted, []
-        topics = {topic for topic, _ in wanted}
+        topics = {topic for topic, _ in items_of(wanted)}
         described = self._auth.filter_by_authorized(call, AclOperation.DESCRIBE, ResourceType.TOPIC, topics)
         refused = [
             FetchedOffset(partition, None, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-            for partition in wanted
+            for partition in items_of(wanted)
             if partition[0] not in described
         ]
-        return [partition for partition in wanted if partition[0] in described], refused
+        return [partition for partition in items_of(wanted) if partition[0] in described], refused
 
     def _described(self, call: Call, found: list[FetchedOffset]) -> list[FetchedOffset]:
         """The offsets of topics that the client may describe."""
         if not self._auth.is_enabled:
             return found
-        topics = {each.partition[0] for each in found}
+        topics = {each.partition[0] for each in items_of(found)}
         described = self._auth.filter_by_authorized(call, AclOperation.DESCRIBE, ResourceType.TOPIC, topics)
-        return [each for each in found if each.partition[0] in described]
+        return [each for each in items_of(found) if each.partition[0] in described]
 
 
 def _once(partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
@@ -183,6 +205,6 @@ def _unknown_topic(topic: m.OffsetFetchRequest.OffsetFetchRequestTopics) -> Resp
 
 def _by_topic(found: list[FetchedOffset]) -> dict[str, list[FetchedOffset]]:
     topics: dict[str, list[FetchedOffset]] = {}
-    for each in found:
+    for each in items_of(found):
         topics.setdefault(each.partition[0], []).append(each)
     return topics

@@ -80,6 +80,7 @@ from odradek.broker.metadata.cache import MetadataCache
 from odradek.broker.metadata.features import FeatureLevels
 from odradek.broker.metadata.topic_responses import TopicAnswers
 from odradek.broker.network.dispatcher import Dispatcher, Handler
+from odradek.broker.network.large_requests import LargeRequests
 from odradek.broker.quota.quota_managers import QuotaManagers
 from odradek.broker.quota.replication_quota_manager import ReplicationQuotaManager
 from odradek.broker.replication.alter_log_dirs import ReplicaMoves
@@ -144,7 +145,7 @@ def handlers(services: Services, dispatcher: Dispatcher) -> list[Handler]:
         *_log_handlers(services, dispatcher),
         *_control_request_handlers(services),
         *_topic_handlers(services, dispatcher),
-        *_group_handlers(services),
+        *_group_handlers(services, dispatcher.large),
         *_transaction_handlers(services),
         *_controller_handlers(services),
         *_client_handlers(services),
@@ -290,23 +291,23 @@ def _token_handlers(services: Services) -> list[Handler]:
     ]
 
 
-def _group_handlers(services: Services) -> list[Handler]:
+def _group_handlers(services: Services, large: LargeRequests) -> list[Handler]:
     coordinator, metadata_cache = services.coordination.group_coordinator, services.metadata_cache
     groups, offsets, auth = coordinator.groups, coordinator.offsets, services.auth
     is_offered = "consumer" in services.coordination.group_settings.group_coordinator_rebalance_protocols
     return [
-        JoinGroup(groups, auth),
+        JoinGroup(groups, auth, large.reply_in_turns),
         SyncGroup(groups, auth),
         Heartbeat(groups, auth),
         LeaveGroup(groups, auth),
         OffsetCommit(offsets, metadata_cache, services.clock, auth),
-        OffsetFetch(offsets, metadata_cache, auth),
+        OffsetFetch(offsets, metadata_cache, auth, large.handle_in_turns),
         OffsetDelete(offsets, metadata_cache, auth),
-        DescribeGroups(groups, auth),
+        DescribeGroups(groups, auth, large.handle_in_turns),
         ListGroups(groups, auth),
         DeleteGroups(groups, auth),
         ConsumerGroupHeartbeat(groups, auth, is_offered=is_offered),
-        ConsumerGroupDescribe(groups, metadata_cache, auth, is_offered=is_offered),
+        ConsumerGroupDescribe(groups, metadata_cache, auth, large.handle_in_turns, is_offered=is_offered),
     ]
 
 

@@ -18,11 +18,18 @@ class DeferredResponse(Generic[Result]):
     already given it, otherwise None, and `Call.reply` sends the answer later.
     """
 
-    __slots__ = ("_call", "_deferred", "_response", "_translate")
+    __slots__ = ("_call", "_deferred", "_reply_long", "_response", "_translate")
 
-    def __init__(self, call: Call, translate: Callable[[Call, Result], Any]) -> None:
+    def __init__(
+        self,
+        call: Call,
+        translate: Callable[[Call, Result], Any],
+        reply_long: Callable[[Call, Result], bool] | None = None,
+    ) -> None:
+        """`translate` makes the response; `reply_long` first returns whether it makes and sends a long one itself."""
         self._call: Call | None = call
         self._translate = translate
+        self._reply_long = reply_long
         self._deferred = False
         self._response: Any = None
 
@@ -30,9 +37,12 @@ class DeferredResponse(Generic[Result]):
         call, self._call = self._call, None
         if call is None:
             return
-        response = self._translate(call, result)
         if self._deferred:
             call.operation = None
+        if self._reply_long is not None and self._reply_long(call, result):
+            return
+        response = self._translate(call, result)
+        if self._deferred:
             call.reply(response)
         else:
             self._response = response

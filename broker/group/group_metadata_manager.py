@@ -136,6 +136,11 @@ class GroupMetadataManager:
         error, membership = self._membership(group_id)
         return error, membership if isinstance(membership, ConsumerMembership) else None
 
+    def members_of(self, group_ids: Iterable[str]) -> int:
+        """How many members groups have, in all."""
+        found = [self._membership(group_id)[1] for group_id in dict.fromkeys(group_ids)]
+        return sum(membership.size for membership in found if membership is not None)
+
     def _membership(self, group_id: str) -> tuple[ErrorCode, Membership | ConsumerMembership | None]:
         error, group = self._groups.look_up(group_id, may_be_empty=True)
         return error, group.membership if group is not None else None

@@ -8,18 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from odradek.broker.group.groups import GroupRuntime, Groups
 from odradek.broker.group.log import TransactionalLog
 from odradek.broker.group.state.group import COMMIT_ERRORS
 from odradek.broker.group.state.offsets import CommitRequest, FetchedOffset
 from odradek.broker.group.state.records import offset_record
+from odradek.broker.runtime.turns import each as items_of
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
     from odradek.broker.replication.transaction_verification import ProducerTransaction, Support
+
+
+FETCHED_AT_ONCE: Final = 1000
+"""Offsets that are read before the loop serves others, in the turn of a large request."""
 
 
 class OffsetMetadataManager:
@@ -130,7 +135,19 @@ class OffsetMetadataManager:
         if group is None:
             return ErrorCode.NONE, [FetchedOffset(partition, None) for partition in partitions or ()]
         error = group.check_fetch(member_id, epoch)
-        return error, group.offsets.fetch(partitions, require_stable) if not error else []
+        if error:
+            return error, []
+        offsets = group.offsets
+        wanted = offsets.partitions() if partitions is None else partitions
+        found: list[FetchedOffset] = []
+        for first in items_of(range(0, len(wanted), FETCHED_AT_ONCE)):
+            found += offsets.fetch(wanted[first : first + FETCHED_AT_ONCE], require_stable)
+        return ErrorCode.NONE, found
+
+    def size_of(self, group_id: str) -> int:
+        """The number of partitions with an offset in a group."""
+        _, group = self._groups.look_up(group_id, may_be_empty=True)
+        return 0 if group is None else group.offsets.count
 
     def delete_offsets(self, group_id: str, partitions: list[TopicPartition]) -> tuple[ErrorCode, list[ErrorCode]]:
         """OffsetDelete: one code for all, and when that is NONE one for each partition."""

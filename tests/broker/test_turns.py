@@ -4,26 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
 from odradek.broker.runtime.request_tasks import RequestTasks
-from odradek.broker.runtime.turns import SLICE_NS, THREADS, SlicedList, Turns, each, in_turn, in_turns
+from odradek.broker.runtime.turns import THREADS, SlicedList, Turns, each, in_turn, in_turns
+from tests.broker.stepping_turns import SteppingClock, finished
 from tests.support.eventually import eventually_async
-
-
-class SteppingClock:
-    """A clock that advances by a part of a slice with each reading."""
-
-    def __init__(self, steps: int = 10) -> None:
-        self.now = 0
-        self._step = SLICE_NS // steps
-
-    def __call__(self) -> int:
-        self.now += self._step
-        return self.now
 
 
 @pytest.fixture
@@ -31,20 +20,6 @@ async def turns() -> AsyncIterator[Turns]:
     made = Turns(SteppingClock())
     yield made
     made.close()
-
-
-async def finished(turns: Turns, work: Callable[[], Any]) -> Any:
-    """The result of a work in turns."""
-    done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-
-    def run() -> None:
-        try:
-            done.set_result(work())
-        except Exception as error:
-            done.set_exception(error)
-
-    turns.run(run)
-    return await done
 
 
 async def test_the_loop_runs_between_the_items_of_a_long_work(turns: Turns) -> None:

@@ -460,6 +460,7 @@ class Harness:
         synced = [
             self.sync(member_id, generation, {each: each.encode() for each in ids}) for member_id in reversed(ids)
         ]
+        self.time.advance(0)  # a large group stores and answers in parts
         answers: list[SyncResult] = [slot.answer for slot in reversed(synced)]
         assert [answer.assignment for answer in answers] == [member_id.encode() for member_id in ids]
         return ids, generation

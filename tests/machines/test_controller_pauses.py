@@ -7,9 +7,7 @@ machine, or on what else runs on it.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from types import FrameType
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -22,39 +20,11 @@ from odradek.broker.registry.znodes import ReplicaAssignment, TopicAssignment, d
 from odradek.protocol import messages as m
 from odradek.protocol.errors import KafkaError
 from tests.machines.controller_harness import Harness, replicas
+from tests.support.call_counter import CallCounter
 
 PARTITIONS = 2000
 MOST_CALLS = 12_500
 """Some milliseconds. Without pauses most events make over 20,000 calls between two steps."""
-
-
-class Counter:
-    """Counts the calls of the product's functions between two steps of the controller: a measurement of branches calls
-    functions of its own.
-    """
-
-    def __init__(self) -> None:
-        self.most = self._calls = 0
-
-    def step(self) -> None:
-        """A step begins: what follows is counted anew."""
-        self.most, self._calls = max(self.most, self._calls), 0
-
-    @contextmanager
-    def counting(self) -> Iterator[None]:
-        """Count in this block."""
-
-        def profile(frame: FrameType, event: str, argument: object) -> None:
-            if event == "call" and frame.f_globals.get("__name__", "odradek.").startswith("odradek."):
-                self._calls += 1
-
-        self._calls = 0
-        sys.setprofile(profile)
-        try:
-            yield
-        finally:
-            sys.setprofile(None)
-            self.step()
 
 
 class Counting(Harness):
@@ -62,7 +32,7 @@ class Counting(Harness):
 
     def __init__(self) -> None:
         super().__init__()
-        self.counter = Counter()
+        self.counter = CallCounter()
 
     def _execute(self, step: Any) -> Any:
         self.counter.step()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 
 from odradek.broker.group.state.classic_membership import Membership
-from odradek.broker.group.state.classic_rebalance import ANSWER, AT_ONCE, JOIN, SYNC
+from odradek.broker.group.state.classic_rebalance import ANSWER, AT_ONCE, JOIN, STORE, SYNC
 from odradek.broker.group.state.classic_requests import (
     ClassicGroupState,
     JoinRequest,
@@ -16,23 +16,34 @@ from odradek.broker.group.state.classic_requests import (
 )
 from odradek.broker.group.state.settings import GroupSettings
 from odradek.broker.runtime.state.effects import Append, Effect, Now, Reply, TimerName
+from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
+from tests.support.call_counter import CallCounter
 
 MEMBERS = 3 * AT_ONCE + 1
 PROTOCOLS = (("range", b""),)
 STEP_MS = 10_000
+CONSUMERS = 4 * AT_ONCE
+MOST_CALLS = 7 * CONSUMERS
+"""Before, the end of the join phase made 14 calls for each member in one event, and the leader's sync 8."""
 
 
 class LargeGroup:
     """A classic group, its log and its timers; `parts` are the answers of each event that had some."""
 
-    def __init__(self) -> None:
+    def __init__(self, size: int = MEMBERS, protocol_type: str = "x") -> None:
         self.now = Now(0, 0)
-        self.machine = Membership("g", GroupSettings(group_max_size=MEMBERS), self.now)
+        self.machine = Membership("g", GroupSettings(group_max_size=size), self.now)
         self.parts: list[list[JoinResult | SyncResult]] = []
-        for index in range(MEMBERS):
-            terms = Terms(None, "c", "h", 1_000_000, STEP_MS, PROTOCOLS)
-            self.perform(self.machine.join(("join", index), JoinRequest("", "x", terms), str(index), self.now))
+        self.counter = CallCounter()
+        for index in range(size):
+            terms = Terms(None, "c", "h", 1_000_000, STEP_MS, self.protocols(index))
+            request = JoinRequest("", protocol_type, terms)
+            self.perform(self.machine.join(("join", index), request, str(index), self.now))
+
+    def protocols(self, index: int) -> tuple[tuple[str, bytes], ...]:
+        """The protocols of one of the members."""
+        return PROTOCOLS
 
     @property
     def ids(self) -> list[str]:
@@ -54,7 +65,8 @@ class LargeGroup:
         """The timer fires at its deadline."""
         deadline_ms = max(self.machine.armed[name], self.now.monotonic_ms)
         self.now = Now(deadline_ms, deadline_ms)
-        self.perform(self.machine.timer(name, self.now))
+        with self.counter.counting():
+            self.perform(self.machine.timer(name, self.now))
 
     def end_join(self) -> None:
         """End the initial delay; the group then has a generation, whose joins are answered in part."""
@@ -65,7 +77,13 @@ class LargeGroup:
         """The sync of a member; the leader's contains an assignment for all."""
         assignments = dict.fromkeys(self.ids, b"assigned") if member_id == self.ids[0] else {}
         request = SyncRequest(member_id, None, self.machine.group.generation, None, None, assignments)
-        self.perform(self.machine.sync(("sync", member_id), request, self.now))
+        with self.counter.counting():
+            self.perform(self.machine.sync(("sync", member_id), request, self.now))
+
+    def store(self) -> None:
+        """Store the leader's assignments."""
+        while STORE in self.machine.armed:
+            self.fire(STORE)
 
     def answers(self) -> list[ErrorCode]:
         """The errors of all answers since the last call, which came in parts."""
@@ -82,6 +100,7 @@ def stable() -> LargeGroup:
     assert group.answers() == [ErrorCode.NONE] * MEMBERS
     for member_id in reversed(group.ids):
         group.sync(member_id)
+    group.store()
     return group
 
 
@@ -132,9 +151,66 @@ def test_joins_without_an_answer_wait_for_the_next_generation() -> None:
     group = LargeGroup()
     group.end_join()
     assert group.machine.state is ClassicGroupState.COMPLETING
+    group.fire(ANSWER)
     group.perform(group.machine.leave(group.ids[0], None, group.now)[1])
     assert group.answers() == [ErrorCode.NONE] * AT_ONCE
     assert group.machine.group.group_members.joining == MEMBERS - AT_ONCE
     group.end_join()
     assert group.answers() == [ErrorCode.NONE] * (MEMBERS - AT_ONCE)
     assert group.machine.group.generation == 2
+
+
+class Consumers(LargeGroup):
+    """Consumers that each subscribe to another topic."""
+
+    def __init__(self) -> None:
+        super().__init__(CONSUMERS, "consumer")
+
+    def protocols(self, index: int) -> tuple[tuple[str, bytes], ...]:
+        subscription = m.ConsumerProtocolSubscription(topics=[f"topic-{index}"])
+        return (("range", b"\0\0" + subscription.encode(0)), ("roundrobin", b"\0\0" + subscription.encode(0)))
+
+
+def test_no_event_of_a_rebalance_examines_or_encodes_all_members() -> None:
+    group = Consumers()
+    group.end_join()
+    group.answers()
+    assert group.counter.most < MOST_CALLS
+    for member_id in reversed(group.ids):
+        group.sync(member_id)
+    group.store()
+    assert group.answers() == [ErrorCode.NONE] * CONSUMERS
+    assert group.machine.state is ClassicGroupState.STABLE
+    assert all(group.machine.subscribes_to(f"topic-{index}") for index in range(CONSUMERS))
+    assert not group.machine.subscribes_to("another")
+    assert group.counter.most < MOST_CALLS
+
+
+def test_a_member_that_joins_while_the_others_are_examined_is_in_the_generation() -> None:
+    group = Consumers()
+    group.machine._settings.group_max_size += 1
+    group.fire(JOIN)
+    while JOIN in group.machine.armed and group.machine.armed[JOIN] > group.now.monotonic_ms:
+        group.fire(JOIN)  # the initial delay
+    assert group.machine.state is ClassicGroupState.PREPARING
+    terms = Terms(None, "c", "h", 1_000_000, STEP_MS, (("roundrobin", b""),))
+    group.perform(group.machine.join("late", JoinRequest("", "consumer", terms), "late", group.now))
+    group.end_join()
+    assert group.answers() == [ErrorCode.NONE] * (CONSUMERS + 1)
+    assert group.machine.group.generation == 1
+    assert group.machine.group.protocol_name == "roundrobin"
+    assert group.machine.subscribes_to("another")  # the subscription of the last member is unreadable
+
+
+def test_a_rebalance_that_begins_while_a_generation_is_encoded_stores_nothing() -> None:
+    group = LargeGroup()
+    group.end_join()
+    group.answers()
+    for member_id in reversed(group.ids):
+        group.sync(member_id)
+    assert STORE in group.machine.armed
+    group.perform(group.machine.leave(group.ids[-1], None, group.now)[1])
+    assert STORE not in group.machine.armed
+    assert group.machine.group.in_log is None
+    assert group.answers() == [ErrorCode.UNKNOWN_MEMBER_ID, *[ErrorCode.REBALANCE_IN_PROGRESS] * (MEMBERS - 1)]
+    assert group.machine.state is ClassicGroupState.PREPARING

@@ -5,9 +5,11 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
-from odradek.broker.group.state.classic_members import ClassicGroupMembers, Member
+from odradek.broker.group.state.classic_generation import NextGeneration, Subscriptions
+from odradek.broker.group.state.classic_members import ClassicGroupMembers, JoinedMembers, Member
 from odradek.broker.group.state.classic_requests import (
     UNKNOWN_MEMBER_ID,
     ClassicGroupState,
@@ -16,9 +18,16 @@ from odradek.broker.group.state.classic_requests import (
     SyncRequest,
     SyncResult,
 )
-from odradek.broker.group.state.records import member_value, restore_members, subscribed_topics
+from odradek.broker.group.state.records import (
+    encoded_member,
+    encoded_members,
+    group_record,
+    member_value,
+    restore_members,
+)
 from odradek.broker.runtime.state.effects import Now
 from odradek.protocol import messages as m
+from odradek.protocol.encoded import EncodedElement
 from odradek.protocol.errors import ErrorCode
 
 CONSUMER: Final = "consumer"
@@ -35,8 +44,8 @@ class ClassicGroup:
         self.protocol_type: str | None = None
         self.protocol_name: str | None = None
         self.group_members = ClassicGroupMembers()
-        self.in_log: m.GroupMetadataValue | None = None
-        """The generation in the log, or in an append that the log has not refused."""
+        self.in_log: bytes | None = None
+        """The value of the generation's record in the log, or in an append that the log has not refused."""
         self._subscribed: frozenset[str] | None = None
 
     def subscribes_to(self, topic: str) -> bool:
@@ -48,17 +57,31 @@ class ClassicGroup:
         """Whether the members are consumers with readable subscriptions."""
         return self._subscribed is not None
 
-    def generation_value(self, assignments: dict[str, bytes]) -> m.GroupMetadataValue:
+    def generation_value(self, assignments: Mapping[str, bytes]) -> m.GroupMetadataValue:
         """The record value of the current generation."""
+        return self._generation_value(
+            [member_value(each, self.protocol_name, assignments[each.member_id]) for each in self.group_members]
+        )
+
+    def generation_record(self, assignments: Mapping[str, bytes]) -> tuple[bytes, bytes]:
+        """The record of the current generation, with the members that `encode` has encoded since they changed."""
+        elements = [each.encoded or self.encode(each, assignments) for each in self.group_members]
+        return group_record(self.group_id, self._generation_value(encoded_members(elements)))
+
+    def encode(self, member: Member, assignments: Mapping[str, bytes]) -> EncodedElement:
+        """Encode a member with its assignment for the record of the current generation."""
+        assignment = assignments.get(member.member_id, b"")
+        member.encoded = encoded = encoded_member(member, self.protocol_name, assignment)
+        return encoded
+
+    def _generation_value(self, members: list[Any]) -> m.GroupMetadataValue:
         return m.GroupMetadataValue(
             protocol_type=self.protocol_type or "",
             generation=self.generation,
             protocol=self.protocol_name,
             leader=self.group_members.leader,
             current_state_timestamp=-1 if self.state_since_ms is None else self.state_since_ms,
-            members=[
-                member_value(each, self.protocol_name, assignments[each.member_id]) for each in self.group_members
-            ],
+            members=members,
         )
 
     def join_result(self, member: Member) -> JoinResult:
@@ -71,12 +94,7 @@ class ClassicGroup:
             self.protocol_type,
             self.protocol_name,
             self.group_members.leader or "",
-            tuple(
-                (each.member_id, each.terms.instance_id, each.metadata(self.protocol_name))
-                for each in self.group_members
-            )
-            if leads
-            else (),
+            JoinedMembers(self.group_members, self.protocol_name) if leads else (),
         )
 
     def sync_result(self, member: Member) -> SyncResult:
@@ -137,22 +155,30 @@ class ClassicGroup:
         self.state = state
         self.state_since_ms = now.wall_ms
 
-    def replay(self, value: m.GroupMetadataValue) -> None:
-        """Apply a generation that is in the log during a load."""
-        self.apply(value)
-        self.note_subscriptions()
-
-    def apply(self, value: m.GroupMetadataValue) -> None:
-        """Apply a generation that is in the log, and whose subscriptions are noted if it has members."""
+    def replay(self, value: m.GroupMetadataValue, data: bytes) -> None:
+        """Apply a generation that is in the log during a load; `data` is the value of its record."""
         self.generation = value.generation
         self.protocol_type = value.protocol_type or None
         self.protocol_name = value.protocol
         restore_members(self.group_members, value)
         self.state = ClassicGroupState.STABLE if value.members else ClassicGroupState.EMPTY
         self.state_since_ms = value.current_state_timestamp if value.current_state_timestamp >= 0 else None
-        self.in_log = value
+        self.in_log = data
+        subscriptions = Subscriptions()
+        for member in self.group_members if self._consumes else ():
+            subscriptions.add(member.metadata(self.protocol_name))
+        self._subscribed = subscriptions.topics if self._consumes else None
 
-    def note_subscriptions(self) -> None:
-        """Read the subscriptions of the members for the current protocol."""
-        consumes = self.protocol_type == CONSUMER
-        self._subscribed = subscribed_topics(self.group_members, self.protocol_name) if consumes else None
+    def next_generation(self) -> NextGeneration:
+        """Begin to examine the members for the next generation."""
+        return NextGeneration(self.group_members, consumes=self._consumes)
+
+    def advance(self, decided: NextGeneration) -> None:
+        """Begin the next generation, which has the protocol and the topics that its members have decided."""
+        self.generation += 1
+        self.protocol_name = decided.protocol_name
+        self._subscribed = decided.topics
+
+    @property
+    def _consumes(self) -> bool:
+        return self.protocol_type == CONSUMER

@@ -7,10 +7,11 @@ every member supports and most members prefer.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any, Final
 
 from odradek.broker.group.state.classic_requests import Terms
+from odradek.protocol.encoded import EncodedElement
 
 MEMBER_BYTES: Final = 512
 """What a member takes beside its strings and metadata."""
@@ -20,6 +21,35 @@ def size_of(terms: Terms) -> int:
     """The memory of a member with these terms, in bytes, about."""
     strings = len(terms.client_id) + len(terms.client_host) + len(terms.instance_id or "")
     return MEMBER_BYTES + strings + sum(64 + len(name) + len(metadata) for name, metadata in terms.protocols)
+
+
+class JoinedMembers(Collection[tuple[str, str | None, bytes]]):
+    """The members of a generation as its leader receives them: (member id, instance id, metadata).
+
+    They are read when the response is made, which takes longer than all else that ends the join phase. A change until
+    then makes the generation obsolete, or is the new id of a static member. Equal to a tuple of the same members.
+    """
+
+    __slots__ = ("_members", "_protocol")
+
+    def __init__(self, members: Iterable[Member], protocol: str | None) -> None:
+        self._members = tuple(members)
+        self._protocol = protocol
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    def __iter__(self) -> Iterator[tuple[str, str | None, bytes]]:
+        for each in self._members:
+            yield each.member_id, each.terms.instance_id, each.metadata(self._protocol)
+
+    def __contains__(self, item: object) -> bool:
+        return any(item == each for each in self)
+
+    def __eq__(self, other: object) -> bool:
+        return tuple(self) == (tuple(other) if isinstance(other, JoinedMembers) else other)
+
+    __hash__ = None  # type: ignore[assignment]
 
 
 class Joining:
@@ -34,12 +64,24 @@ class Joining:
 class Member:
     """One member; `join_token` and `sync_token` are its requests that wait for an answer."""
 
-    __slots__ = ("_join_token", "_joining", "assignment", "deadline_ms", "is_new", "member_id", "sync_token", "terms")
+    __slots__ = (
+        "_join_token",
+        "_joining",
+        "assignment",
+        "deadline_ms",
+        "encoded",
+        "is_new",
+        "member_id",
+        "sync_token",
+        "terms",
+    )
 
     def __init__(self, member_id: str, terms: Terms) -> None:
         self.member_id = member_id
         self.terms = terms
         self.assignment = b""
+        self.encoded: EncodedElement | None = None
+        """The member in the record of the present generation, once that was stored."""
         self._join_token: Any = None
         self._joining: Joining | None = None
         self.sync_token: Any = None
@@ -90,7 +132,7 @@ class Member:
 class ClassicGroupMembers:
     """The members in the order of their joins, their instance ids, and their leader."""
 
-    __slots__ = ("_by_instance", "_joining", "_members", "_support", "leader", "memory_bytes")
+    __slots__ = ("_by_instance", "_joining", "_members", "_support", "leader", "memory_bytes", "revision")
 
     def __init__(self) -> None:
         self._members: dict[str, Member] = {}
@@ -100,6 +142,8 @@ class ClassicGroupMembers:
         self.leader: str | None = None
         self.memory_bytes = 0
         """The sum of `size_of` of the members."""
+        self.revision = 0
+        """Grows when a member joins, leaves or changes its protocols."""
 
     def __len__(self) -> int:
         return len(self._members)
@@ -127,6 +171,7 @@ class ClassicGroupMembers:
             self._by_instance[member.terms.instance_id] = member.member_id
         if self.leader is None:
             self.leader = member.member_id
+        self.revision += 1
         self._count(member, 1)
 
     def remove(self, member_id: str) -> Member | None:
@@ -135,6 +180,7 @@ class ClassicGroupMembers:
         if member is None:
             return None
         member.count_in(None)
+        self.revision += 1
         self._count(member, -1)
         if member.terms.instance_id is not None:
             del self._by_instance[member.terms.instance_id]
@@ -145,6 +191,8 @@ class ClassicGroupMembers:
     def update(self, member: Member, terms: Terms) -> None:
         """Replace the protocols and timeouts of a member that has rejoined; its ids stay."""
         self._count(member, -1)
+        self.revision += member.terms.protocols != terms.protocols
+        member.encoded = None
         member.terms = member.terms._replace(
             protocols=terms.protocols,
             session_timeout_ms=terms.session_timeout_ms,
@@ -155,6 +203,7 @@ class ClassicGroupMembers:
     def rename(self, member: Member, member_id: str) -> None:
         """Give a static member that has returned its new id; it keeps its position, and the leadership if it had it."""
         old_id, member.member_id = member.member_id, member_id
+        member.encoded = None
         self._members = {each.member_id: each for each in self._members.values()}
         if member.terms.instance_id is not None:
             self._by_instance[member.terms.instance_id] = member_id
@@ -192,15 +241,19 @@ class ClassicGroupMembers:
         """Whether every member supports at least one of these protocols."""
         return any(self._support.get(name, 0) == len(self._members) for name, _ in protocols)
 
+    def all_support(self, name: str) -> bool:
+        """Whether every member supports this protocol."""
+        return self._support.get(name) == len(self._members)
+
     def select_protocol(self) -> str | None:
         """The protocol that all support and most prefer; among equals the one with the earliest vote."""
         votes: dict[str, int] = {}
         for member in self:
             for name, _ in member.terms.protocols:
-                if self._support[name] == len(self._members):
+                if self.all_support(name):
                     votes[name] = votes.get(name, 0) + 1
                     break
-        return max(votes, key=votes.__getitem__, default=None)
+        return preferred_of(votes)
 
     def _count(self, member: Member, step: int) -> None:
         self.memory_bytes += step * size_of(member.terms)
@@ -210,3 +263,8 @@ class ClassicGroupMembers:
                 self._support[name] = count
             else:
                 del self._support[name]
+
+
+def preferred_of(votes: dict[str, int]) -> str | None:
+    """The protocol with the most votes; among equals the one with the earliest vote."""
+    return max(votes, key=votes.__getitem__, default=None)

@@ -24,9 +24,9 @@ membership (KIP-345), member ids given before joining (KIP-394), a bounded initi
 | any                 | this broker no longer coordinates the group                   | Dead                |
 
 Timers, by name: ("join",) ends PreparingRebalance, ("sync",) removes members that did not sync, ("member", id) ends a
-session, ("answer",) continues the answers of a rebalance, ("pending", id) removes a member id that the coordinator gave
-and no member used. A heartbeat does not set a timer: it moves the member's deadline, and a timer that fires early is
-set again for the remaining time.
+session, ("answer",) and ("store",) continue the answers of a rebalance and the encoding of its record, ("pending", id)
+removes a member id that the coordinator gave and no member used. A heartbeat does not set a timer: it moves the
+member's deadline, and a timer that fires early is set again for the remaining time.
 
 Kafka drops some waiting requests (a second sync of one member, the sync of a member that leaves). This module answers
 them: responses leave a connection in order, and a missing one would block all later ones.
@@ -82,6 +82,11 @@ class Membership:
     def protocol_type(self) -> str | None:
         """The protocol type of the members, such as "consumer"; None before the first join."""
         return self.group.protocol_type
+
+    @property
+    def size(self) -> int:
+        """The number of members."""
+        return len(self.group.group_members)
 
     @property
     def knows_subscriptions(self) -> bool:
@@ -212,7 +217,7 @@ class Membership:
             member.sync_token = token
             self._rebalance.synced(member)
             if self.group.group_members.leader == member.member_id:
-                self._rebalance.assign(request.assignments)
+                self._rebalance.assign(request.assignments, now)
         return self._sessions.effects.drain()
 
     def heartbeat(
@@ -275,10 +280,10 @@ class Membership:
         error = STORE_ERRORS.get(error, error)
         if isinstance(token, ReturnStored):
             self._static.stored(token, error, refused, now)
-        elif token.value.members:
-            self._rebalance.finish_generation(token.value, error, now)
+        elif token.assignments is not None:
+            self._rebalance.finish_generation(token.generation, token.assignments, error, now)
         elif refused:
-            self._rebalance.retry_empty(token.value, now)
+            self._rebalance.retry_empty(token.generation, now)
         return self._sessions.effects.drain()
 
     def reverted(self, now: Now) -> list[Effect]:
@@ -330,6 +335,8 @@ class Membership:
             case ("answer",):
                 self._rebalance.answer_more(now)
                 self._rebalance.try_complete_join(now)
+            case ("store",):
+                self._rebalance.store_more(now)
             case ("member", member_id):
                 self._session_deadline(member_id, now)
             case ("pending", member_id):

@@ -7,16 +7,20 @@ Answers to, and removals of, more than AT_ONCE members are divided into parts (`
 that a broker serves other clients in between. The group has its new state before the first part, and a request of the
 group between two parts is handled in that state. If it begins a rebalance, joins without an answer wait for the next
 generation, and syncs are answered as if it had come later: the rebalance does not end before that.
+
+So are the examination of all members at the end of the join phase (`JOIN` again; the group has its former state until
+the last part) and the encoding of all members for the record of the generation (`STORE`).
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final
 
 from odradek.broker.coordinator.state.pending_writes import RETRY_MS
+from odradek.broker.group.state.classic_generation import NextGeneration
 from odradek.broker.group.state.classic_group import ClassicGroup
 from odradek.broker.group.state.classic_members import Member
 from odradek.broker.group.state.classic_requests import (
@@ -29,17 +33,17 @@ from odradek.broker.group.state.classic_requests import (
     Terms,
 )
 from odradek.broker.group.state.classic_sessions import ClassicSessions
-from odradek.broker.group.state.records import group_record
 from odradek.broker.group.state.settings import GroupSettings
 from odradek.broker.runtime.state.effects import Now, TimerName
-from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
 
 JOIN: Final[TimerName] = ("join",)
 SYNC: Final[TimerName] = ("sync",)
 ANSWER: Final[TimerName] = ("answer",)
+STORE: Final[TimerName] = ("store",)
 AT_ONCE: Final = 250
-"""Members that are answered or removed in one event: about two milliseconds."""
+"""Members that are answered, removed or encoded in one event: about two milliseconds."""
+NO_ASSIGNMENTS: Final[Mapping[str, bytes]] = {}
 
 
 class ClassicRebalance:
@@ -56,7 +60,10 @@ class ClassicRebalance:
         # While the first generation gathers: (the present delay, by how much it may still be prolonged).
         self._initial_delay: tuple[int, int] | None = None
         self._new_member_during_delay = False
+        self._next: NextGeneration | None = None
         self._storing_generation = -1
+        self._assignments = NO_ASSIGNMENTS
+        self._unencoded: deque[Member] = deque()  # for the record with these assignments
 
     # --- the join phase ---
 
@@ -83,6 +90,8 @@ class ClassicRebalance:
             self._refuse_assignment(ErrorCode.REBALANCE_IN_PROGRESS, now)
         self._unsynced.clear()
         self._sessions.effects.disarm(SYNC)
+        self._stop_storing()
+        self._next = None
         timeout_ms = self._group.group_members.rebalance_timeout_ms
         if self._group.state is ClassicGroupState.EMPTY:
             delay_ms = self._settings.group_initial_rebalance_delay_ms
@@ -124,7 +133,8 @@ class ClassicRebalance:
         self._sessions.effects.disarm(JOIN)
         while self._overdue:
             self._drop_overdue()
-        absent = [each for each in self._group.group_members if each.join_token is None and not each.is_static]
+        members = () if self._group.group_members.all_joined else self._group.group_members
+        absent = [each for each in members if each.join_token is None and not each.is_static]
         for member in absent[:AT_ONCE]:
             self.drop(member.member_id)
         if len(absent) > AT_ONCE or self._unanswered:
@@ -134,28 +144,41 @@ class ClassicRebalance:
             # Only static members are left and none has rejoined: wait until one does, or until their sessions end.
             self._sessions.effects.arm(JOIN, now.monotonic_ms + self._group.group_members.rebalance_timeout_ms)
             return
+        decided = self._decided()
+        if decided is None:
+            self._sessions.effects.arm(JOIN, now.monotonic_ms)
+            return
         since_ms = self._group.state_since_ms
-        self._group.generation += 1
+        self._group.advance(decided)
         self._unsynced.clear()
         if not self._group.group_members:
-            self._group.protocol_name = None
             self._group.become(ClassicGroupState.EMPTY, now)
-            self._group.note_subscriptions()
-            self._store({}, partial(self._restore_preparing, self._group.generation, since_ms))
+            token = GenerationStored(self._group.generation, None)
+            self._store(token, NO_ASSIGNMENTS, partial(self._restore_preparing, self._group.generation, since_ms))
             return
-        self._group.protocol_name = self._group.group_members.select_protocol()
         self._group.become(ClassicGroupState.COMPLETING, now)
-        self._group.note_subscriptions()
         self._unsynced = {each.member_id: None for each in self._group.group_members}
         self._sessions.effects.arm(SYNC, now.monotonic_ms + self._group.group_members.rebalance_timeout_ms)
-        self._answer((each, each.join_token, ErrorCode.NONE) for each in self._group.group_members)
-        self.answer_more(now)
+        self._answer([(each, each.join_token, ErrorCode.NONE) for each in self._group.group_members], now)
+
+    def _decided(self) -> NextGeneration | None:
+        """What the members have decided; None where a part of them is not examined yet."""
+        if self._next is None or not self._next.is_current:
+            self._next = self._group.next_generation()
+        if not self._next.examine():
+            return None
+        decided, self._next = self._next, None
+        return decided
 
     # --- answers ---
 
-    def _answer(self, requests: Iterable[tuple[Member, Any, ErrorCode]]) -> None:
-        """Answer these requests behind those that wait, with the next call of `answer_more`."""
+    def _answer(self, requests: list[tuple[Member, Any, ErrorCode]], now: Now) -> None:
+        """Answer these requests behind those that wait; many of them in later events, after the work of this one."""
         self._unanswered.extend(requests)
+        if len(requests) <= AT_ONCE:
+            self.answer_more(now)
+        else:
+            self._sessions.effects.arm(ANSWER, now.monotonic_ms)
 
     def answer_more(self, now: Now) -> None:
         """Answer a part of the joins and syncs whose outcome is decided."""
@@ -177,14 +200,35 @@ class ClassicRebalance:
 
     # --- the assignment ---
 
-    def assign(self, assignments: dict[str, bytes]) -> None:
+    def assign(self, assignments: Mapping[str, bytes], now: Now) -> None:
         """Store the leader's assignments.
 
         A leader that syncs again must not store a second assignment while the first append is pending.
         """
         if self._storing_generation != self._group.generation:
             self._storing_generation = self._group.generation
-            self._store({each.member_id: assignments.get(each.member_id, b"") for each in self._group.group_members})
+            self._assignments = assignments
+            self._unencoded.extend(self._group.group_members)
+            self.store_more(now)
+
+    def store_more(self, now: Now) -> None:
+        """Encode a part of the members with their assignments; store the generation after the last part.
+
+        No member changes meanwhile: that would have begun a rebalance.
+        """
+        for _ in range(min(len(self._unencoded), AT_ONCE)):
+            self._group.encode(self._unencoded.popleft(), self._assignments)
+        if self._unencoded:
+            self._sessions.effects.arm(STORE, now.monotonic_ms)
+            return
+        assignments = self._assignments
+        self._stop_storing()
+        self._store(GenerationStored(self._group.generation, assignments), assignments)
+
+    def _stop_storing(self) -> None:
+        self._assignments = NO_ASSIGNMENTS
+        self._unencoded.clear()
+        self._sessions.effects.disarm(STORE)
 
     def synced(self, member: Member) -> None:
         """A member has sent its sync."""
@@ -211,16 +255,18 @@ class ClassicRebalance:
             if member.join_token is None and self._group.group_members.get(member.member_id) is member:
                 self.drop(member.member_id)
 
-    def finish_generation(self, value: m.GroupMetadataValue, error: ErrorCode, now: Now) -> None:
+    def finish_generation(self, generation: int, assignments: Mapping[str, bytes], error: ErrorCode, now: Now) -> None:
         """Send the assignments, which are durable, or begin a rebalance if the log has refused them."""
-        if self._group.generation != value.generation or self._group.state is not ClassicGroupState.COMPLETING:
+        if self._group.generation != generation or self._group.state is not ClassicGroupState.COMPLETING:
             return  # a later rebalance has made this assignment obsolete, or the generation is empty
         self._storing_generation = -1
         if error:
             self._refuse_assignment(error, now)
             self.prepare(now)
             return
-        self._group.apply(value)
+        self._group.state = ClassicGroupState.STABLE  # since the time in the record, when the join phase ended
+        for member in self._group.group_members:
+            member.assignment = assignments.get(member.member_id, b"")
         self._answer_syncs(ErrorCode.NONE, now)
 
     def _restore_preparing(self, generation: int, since_ms: int | None) -> None:
@@ -229,9 +275,9 @@ class ClassicRebalance:
             self._group.generation -= 1
             self._group.state, self._group.state_since_ms = ClassicGroupState.PREPARING, since_ms
 
-    def retry_empty(self, value: m.GroupMetadataValue, now: Now) -> None:
+    def retry_empty(self, generation: int, now: Now) -> None:
         """The log has refused the generation without members: end the rebalance before it again after RETRY_MS."""
-        if self._group.generation == value.generation - 1 and self._group.state is ClassicGroupState.PREPARING:
+        if self._group.generation == generation - 1 and self._group.state is ClassicGroupState.PREPARING:
             self._sessions.effects.arm(JOIN, now.monotonic_ms + RETRY_MS)
 
     def _refuse_assignment(self, error: ErrorCode, now: Now) -> None:
@@ -241,9 +287,8 @@ class ClassicRebalance:
 
     def _answer_syncs(self, error: ErrorCode, now: Now) -> None:
         # Their sessions are suspended while their syncs wait.
-        waiting = ((each, each.sync_token, error) for each in self._group.group_members)
-        self._answer(each for each in waiting if each[1] is not None)
-        self.answer_more(now)
+        members = self._group.group_members
+        self._answer([(each, each.sync_token, error) for each in members if each.sync_token is not None], now)
 
     # --- members that leave ---
 
@@ -267,23 +312,19 @@ class ClassicRebalance:
 
     def store_return(self, token: ReturnStored, undo: Callable[[], None]) -> None:
         """Append the current generation, in which a static member has another id."""
-        self._store({each.member_id: each.assignment for each in self._group.group_members}, undo, token)
+        self._store(token, {each.member_id: each.assignment for each in self._group.group_members}, undo)
 
     def _store(
         self,
-        assignments: dict[str, bytes],
+        token: GenerationStored | ReturnStored,
+        assignments: Mapping[str, bytes],
         undo: Callable[[], None] | None = None,
-        token: ReturnStored | None = None,
     ) -> None:
         """Append the current generation with these assignments; `undo` reverts the changes that led to it."""
-        value = self._group.generation_value(assignments)
-        before, self._group.in_log = self._group.in_log, value
+        record = self._group.generation_record(assignments)
+        before, self._group.in_log = self._group.in_log, record[1]
         restore = partial(setattr, self._group, "in_log", before)
-        self._sessions.effects.append(
-            [group_record(self._group.group_id, value)],
-            token or GenerationStored(value),
-            (restore,) if undo is None else (restore, undo),
-        )
+        self._sessions.effects.append([record], token, (restore,) if undo is None else (restore, undo))
 
     def renamed(self, old_id: str, member_id: str) -> None:
         """A static member has another id."""
@@ -294,5 +335,7 @@ class ClassicRebalance:
     def cancel(self) -> None:
         """End the rebalance without a result, because the group ends."""
         self._initial_delay = None
+        self._next = None
+        self._stop_storing()
         self._overdue.clear()
         self._unanswered.clear()

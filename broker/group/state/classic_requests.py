@@ -6,10 +6,10 @@ from these. The tokens identify a pending append, so that its outcome can be ass
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from enum import Enum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class JoinResult(NamedTuple):
     protocol_type: str | None = None
     protocol_name: str | None = None
     leader: str = ""
-    members: tuple[tuple[str, str | None, bytes], ...] = ()
+    members: Collection[tuple[str, str | None, bytes]] = ()
     skip_assignment: bool = False
 
 
@@ -98,9 +98,10 @@ class SyncResult(NamedTuple):
 
 
 class GenerationStored(NamedTuple):
-    """Token of an append: a generation with its assignment, or an empty one."""
+    """Token of an append: a generation with the assignments of its members; None for one without members."""
 
-    value: m.GroupMetadataValue
+    generation: int
+    assignments: Mapping[str, bytes] | None
 
 
 class ReturnStored(NamedTuple):

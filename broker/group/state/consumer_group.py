@@ -74,6 +74,11 @@ class ConsumerMembership:
     protocol_type = CONSUMER
     knows_subscriptions = True
 
+    @property
+    def size(self) -> int:
+        """The number of members."""
+        return len(self.group_members.members)
+
     def __init__(
         self, group_id: str, settings: GroupSettings, topics: Topics, group_members: ConsumerGroupMembers | None = None
     ) -> None:

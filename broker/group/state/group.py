@@ -34,7 +34,6 @@ from odradek.broker.group.state.records import group_key, offset_key, offset_rec
 from odradek.broker.group.state.settings import GroupSettings
 from odradek.broker.runtime.state.effects import Append, Effect, KeyValue, Now, Reply, TimerName
 from odradek.protocol.errors import ErrorCode, KafkaError
-from odradek.protocol.messages import GroupMetadataValue
 from odradek.protocol.topic_partition import TopicPartition
 
 # The error of a commit that the log refuses (Kafka's GroupMetadataManager.maybeConvertOffsetCommitError).
@@ -196,7 +195,7 @@ class Group:
     def _go_back(
         self,
         membership: Membership | ConsumerMembership,
-        was: tuple[ClassicGroupState, int | None, GroupMetadataValue | None] | None,
+        was: tuple[ClassicGroupState, int | None, bytes | None] | None,
     ) -> None:
         if isinstance(membership, Membership) and was is not None:
             classic = membership.group

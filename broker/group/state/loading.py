@@ -28,7 +28,7 @@ class Loader:
     """Collects the state from the records of one partition."""
 
     def __init__(self) -> None:
-        self._generations: dict[str, m.GroupMetadataValue] = {}
+        self._generations: dict[str, tuple[m.GroupMetadataValue, bytes]] = {}
         self._members: dict[str, ConsumerGroupMembers] = {}
         self._offsets: dict[str, Offsets] = {}
         self.in_transaction: dict[int, dict[str, None]] = {}
@@ -56,7 +56,7 @@ class Loader:
                 if record.value is None:
                     self._generations.pop(group_id, None)
                 else:
-                    self._generations[group_id] = read_group(record.value)
+                    self._generations[group_id] = read_group(record.value), record.value
                     self._members.pop(group_id, None)
             case int(version) if version in consumer_group_records.KINDS:
                 found = consumer_group_records.read(version, record.key, record.value)
@@ -80,7 +80,7 @@ class Loader:
             if group_id in rosters:
                 group.membership = ConsumerMembership(group_id, settings, topics, rosters[group_id])
             elif generation is not None and isinstance(group.membership, Membership):
-                group.membership.group.replay(generation)
+                group.membership.group.replay(*generation)
             if offsets is not None:
                 group.offsets = offsets
             found.append(group)

@@ -163,5 +163,6 @@ def downgraded(
     classic.protocol_name = classic.group_members.select_protocol()
     value = classic.generation_value({member.member_id: member.assignment for member in classic.group_members})
     value.current_state_timestamp = now.wall_ms
-    classic.replay(value)
-    return membership, group_record(group.group_id, value)
+    record = group_record(group.group_id, value)
+    classic.replay(value, record[1])
+    return membership, record

@@ -115,6 +115,15 @@ class Offsets:
         """Every durable commit."""
         return [(partition, committed) for partition, (_, committed) in self._committed.items()]
 
+    @property
+    def count(self) -> int:
+        """The number of partitions with a durable commit."""
+        return len(self._committed)
+
+    def partitions(self) -> list[TopicPartition]:
+        """The partitions with a durable commit."""
+        return list(self._committed)
+
     def stage(self, entries: list[tuple[TopicPartition, OffsetAndMetadata]], producer_id: int | None = None) -> Stage:
         """Stage commits that are being appended; pass the stage to `finish` when the outcome is final."""
         self._order += 1
@@ -178,14 +187,13 @@ class Offsets:
             if order < self._tombstones.get(partition, 0)
         ]
 
-    def fetch(self, partitions: Iterable[TopicPartition] | None, require_stable: bool) -> list[FetchedOffset]:
-        """The commits of these partitions, or of all with a commit if None."""
-        wanted = list(self._committed) if partitions is None else partitions
+    def fetch(self, partitions: Iterable[TopicPartition], require_stable: bool) -> list[FetchedOffset]:
+        """The commits of these partitions."""
         return [
             FetchedOffset(partition, None, ErrorCode.UNSTABLE_OFFSET_COMMIT)
             if require_stable and self.is_unstable(partition)
             else FetchedOffset(partition, self.get(partition))
-            for partition in wanted
+            for partition in partitions
         ]
 
     def is_unstable(self, partition: TopicPartition) -> bool:

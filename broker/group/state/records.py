@@ -14,6 +14,7 @@ value version 1 for an offset with its own expiration time, because later versio
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from odradek.broker.group.state.classic_members import ClassicGroupMembers, Member
@@ -21,13 +22,11 @@ from odradek.broker.group.state.classic_requests import Terms
 from odradek.broker.group.state.offsets import NO_EXPIRY, OffsetAndMetadata
 from odradek.broker.runtime.state.effects import KeyValue
 from odradek.protocol import messages as m
+from odradek.protocol.encoded import EncodedArray, EncodedElement
 from odradek.protocol.errors import ProtocolError
 from odradek.protocol.topic_partition import TopicPartition
 
 VERSION: Final = struct.Struct(">h")
-COUNT: Final = struct.Struct(">i")
-MOST_SUBSCRIBED: Final = 50_000
-"""Topics that are read at the end of a rebalance, about ten milliseconds."""
 OFFSET_KEY_VERSION: Final = 1
 GROUP_KEY_VERSION: Final = 2
 OFFSET_VALUE_VERSION: Final = 3
@@ -80,9 +79,19 @@ def offset_record(group_id: str, partition: TopicPartition, committed: OffsetAnd
     return offset_key(group_id, partition), data
 
 
-def group_record(group_id: str, value: m.GroupMetadataValue) -> KeyValue:
+def group_record(group_id: str, value: m.GroupMetadataValue) -> tuple[bytes, bytes]:
     """The record of one generation."""
     return group_key(group_id), GROUP_VALUE_PREFIX + value.encode(GROUP_VALUE_VERSION)
+
+
+def encoded_member(member: Member, protocol: str | None, assignment: bytes) -> EncodedElement:
+    """The same as `member_value`, encoded for a generation's record."""
+    return EncodedElement(member_value(member, protocol, assignment).encode(GROUP_VALUE_VERSION))
+
+
+def encoded_members(members: Iterable[EncodedElement]) -> EncodedArray:
+    """The members of a generation's record."""
+    return EncodedArray(members, GROUP_VALUE_VERSION)
 
 
 def member_value(member: Member, protocol: str | None, assignment: bytes) -> m.GroupMetadataValue.MemberMetadata:
@@ -119,29 +128,6 @@ def restore_members(group_members: ClassicGroupMembers, value: m.GroupMetadataVa
         member.assignment = stored.assignment
     if value.leader is not None and value.leader in group_members:
         group_members.leader = value.leader
-
-
-def subscribed_topics(group_members: ClassicGroupMembers, protocol: str | None) -> frozenset[str] | None:
-    """The topics that consumers subscribe to; None when the subscription of one of them is unreadable, or where
-    subscriptions that differ have more than MOST_SUBSCRIBED topics.
-    """
-    topics: list[str] = []
-    last = b""
-    for member in group_members:
-        metadata = member.metadata(protocol)
-        if last and metadata.startswith(last, VERSION.size):
-            continue  # most members of a group subscribe to the same topics
-        try:
-            (count,) = COUNT.unpack_from(metadata, VERSION.size)
-            if len(topics) + count > MOST_SUBSCRIBED:
-                return None
-            # Every version of a subscription begins as version 0, so the version does not matter here.
-            subscription = m.ConsumerProtocolSubscription.decode(metadata, 0, VERSION.size)
-        except (ProtocolError, struct.error):
-            return None
-        topics += subscription.topics
-        last = m.ConsumerProtocolSubscription(topics=subscription.topics).encode(0)[: -COUNT.size]
-    return frozenset(topics)
 
 
 def read_key(key: bytes) -> OffsetKey | GroupKey | int:
