@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
+from odradek.broker.quota.quota_managers import QuotaManagers
 from odradek.broker.runtime.turns import each as items_of
 from odradek.broker.runtime.turns import later
 from odradek.broker.security.auth_helper import AuthHelper
@@ -45,9 +46,17 @@ class CoordinatorLookup(Protocol):
         ...
 
     def await_coordinators(
-        self, kind: int, keys: Sequence[str], listener: str, timeout_ms: int, done: Callable[[], None]
+        self,
+        kind: int,
+        keys: Sequence[str],
+        listener: str,
+        timeout_ms: int,
+        charge: Callable[[int], None],
+        done: Callable[[], None],
     ) -> None:
-        """Call `done` once, when each key has a coordinator or at the timeout; perhaps before this returns."""
+        """Call `done` once, when each key has a coordinator or at the timeout; perhaps before this returns. `charge`
+        receives the number of partitions that were created for this request.
+        """
         ...
 
 
@@ -57,8 +66,9 @@ class FindCoordinator:
     KEY = 10
     VERSIONS = (0, 6)
 
-    def __init__(self, lookup: CoordinatorLookup, auth: AuthHelper) -> None:
+    def __init__(self, lookup: CoordinatorLookup, quotas: QuotaManagers, auth: AuthHelper) -> None:
         self._lookup = lookup
+        self._quotas = quotas
         self._auth = auth
 
     def handle(self, call: Call, request: m.FindCoordinatorRequest) -> m.FindCoordinatorResponse | None:
@@ -78,6 +88,8 @@ class FindCoordinator:
                     wanted,
                     call.listener,
                     DEADLINE_MS,
+                    # The client is not throttled for it, as in Kafka: its later CreateTopics requests are (KIP-599).
+                    self._quotas.permissive_mutations(call).record,
                     later(lambda: call.reply(self._answer(call, request, refused))),
                 )
                 return None

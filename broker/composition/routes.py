@@ -221,7 +221,7 @@ def _topic_handlers(services: Services, dispatcher: Dispatcher) -> list[Handler]
             services.quotas,
             dispatcher.large.reply_in_turns,
         ),
-        FindCoordinator(Coordinators(topics, metadata_cache, services.creator, services.known), auth),
+        FindCoordinator(Coordinators(topics, metadata_cache, services.creator, services.known), services.quotas, auth),
         CreateTopics(controller, services.known, services.request_tasks, auth, services.quotas),
         DeleteTopics(
             metadata_cache,

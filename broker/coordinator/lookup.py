@@ -7,7 +7,7 @@ the rules of acks=all for every value of `offsets.commit.required.acks` (Kafka d
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from odradek.broker.controller.auto_topic_creation import AutoCreatedTopic, TopicCreator, TopicsKnown
 from odradek.broker.group.state.settings import GroupSettings
@@ -36,11 +36,18 @@ class Coordinators:
         self._known = known
 
     def await_coordinators(
-        self, kind: int, keys: Sequence[str], listener: str, timeout_ms: int, done: Callable[[], None]
+        self,
+        kind: int,
+        keys: Sequence[str],
+        listener: str,
+        timeout_ms: int,
+        charge: Callable[[int], None],
+        done: Callable[[], None],
     ) -> None:
         """Call `done` once, when each key has a coordinator or the timeout is over; perhaps before this returns.
 
-        Creates the internal topic if it does not exist; the timeout begins after that.
+        Creates the internal topic if it does not exist; the timeout begins after that. `charge` then receives the
+        number of its partitions, unless another request had begun to create it.
         """
 
         def all_have_one() -> bool:
@@ -52,11 +59,18 @@ class Coordinators:
             else:
                 done()  # the topic could not be created
 
+        def created(outcomes: Mapping[str, ErrorCode]) -> None:
+            topic = self._metadata_cache.topics.get(name)
+            if is_first and topic is not None and outcomes.get(name) is ErrorCode.NONE:
+                charge(len(topic.partitions))
+            wait()
+
         name = _topic_of(kind)
+        is_first = not self._creator.is_creating(name)
         if name in self._metadata_cache.topics:
             wait()
         else:
-            self._creator.create([self._topics.creatable_topic(name)], lambda outcomes: wait())
+            self._creator.create([self._topics.creatable_topic(name)], created)
 
     def coordinator(self, kind: int, key: str, listener: str) -> tuple[ErrorCode, int, str, int, str | None]:
         """Error, node id, host and port of the coordinator for a listener, and an error message."""

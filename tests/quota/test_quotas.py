@@ -314,6 +314,20 @@ async def test_topics_that_are_created_automatically_are_charged_to_the_client(b
     assert 0 < refused.throttle_time_ms <= 4000
 
 
+@pytest.mark.parametrize("key_type", [0, 1])
+async def test_the_partitions_of_a_coordinators_topic_are_charged_to_the_client_that_finds_it_first(
+    broker: Broker, client: Client, key_type: int
+) -> None:
+    await set_quota(broker, client, ANYBODY, controller_mutation_rate=0.1)  # the bucket has 1.1 tokens
+    for _ in range(2):  # the second request creates nothing
+        found = await client.ask(m.FindCoordinatorRequest(key="g", key_type=key_type), 3)
+        assert (found.error_code, found.throttle_time_ms) == (ErrorCode.NONE, 0)
+    refused = await client.ask(_topic("b", 1), 7)
+    assert refused.topics[0].error_code == ErrorCode.THROTTLING_QUOTA_EXCEEDED
+    partitions = sum(len(topic.partitions) for topic in broker.running.metadata_cache.topics.values())
+    assert refused.throttle_time_ms == pytest.approx((partitions - 1.1) / 0.1 * 1000, rel=0.05)
+
+
 async def test_a_quota_of_0_throttles_as_in_kafka(broker: Broker, client: Client) -> None:
     """Kafka accepts it. Its infinite throttle time becomes -1, so producers and consumers are not throttled at all, and
     mutations are rejected without a throttle time.

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import uuid
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
 
+from odradek.broker.metadata.state.topics import TRANSACTION_STATE
 from odradek.broker.server import Broker
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
@@ -202,6 +204,43 @@ async def zeros(side: Side) -> list[tuple[int, int]]:
 async def test_quotas_of_0_throttle_as_kafkas_do(sides: tuple[Side, Side]) -> None:
     ours, theirs = await asyncio.gather(*map(zeros, sides))
     assert ours == theirs
+
+
+async def coordinators(side: Side) -> tuple[int, int, int]:
+    """Throttle times of a client: of CreateTopics over its quota, of the FindCoordinator that creates the topic of
+    transactions, and of another CreateTopics.
+    """
+    name, client_id = f"coordinator-{uuid.uuid4()}", f"c-{uuid.uuid4()}"
+    fresh = (create(f"{name}-{number}", 1) for number in itertools.count())
+    of_topic = m.MetadataRequest(
+        topics=[m.MetadataRequest.MetadataRequestTopic(name=TRANSACTION_STATE)], allow_auto_topic_creation=False
+    )
+    await side.admin.ask(delete(TRANSACTION_STATE, 6), 6)
+    await eventually_async(
+        lambda: side.admin.ask(of_topic, 9),
+        lambda answer: answer.topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    )
+    async with side.quota({"client-id": client_id}, controller_mutation_rate=0.1):
+        before = await eventually_async(
+            lambda: side.ask(next(fresh), 7, client_id),
+            lambda answer: answer.topics[0].error_code == ErrorCode.THROTTLING_QUOTA_EXCEEDED,
+        )
+        found = await eventually_async(
+            lambda: side.ask(m.FindCoordinatorRequest(key=name, key_type=1), 3, client_id),
+            lambda answer: answer.error_code == ErrorCode.NONE,
+        )
+        after = await side.ask(next(fresh), 7, client_id)
+        assert after.topics[0].error_code == ErrorCode.THROTTLING_QUOTA_EXCEEDED
+    return before.throttle_time_ms, found.throttle_time_ms, after.throttle_time_ms
+
+
+async def test_the_topic_of_a_coordinator_is_charged_to_the_client_that_finds_it_first(
+    sides: tuple[Side, Side],
+) -> None:
+    for before, finding, after in await asyncio.gather(*map(coordinators, sides)):
+        assert finding == 0
+        # Four partitions (50 in the process of the test), of which ten seconds allow one.
+        assert after > before + 25_000
 
 
 async def automatic(side: Side) -> list[tuple[int, int]]:

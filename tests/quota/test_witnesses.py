@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -22,6 +23,9 @@ from tests.jvm.tools import run_tool
 pytestmark = [pytest.mark.jvm, pytest.mark.slow]
 
 BYTE_RATE = 200_000
+CONNECTION_RATE = 20
+ADDRESS = "127.0.0.3"
+"""Of the client whose address has a quota."""
 BEFORE_S = 5.0
 """The bytes of ten windows are allowed at once; the client is throttled at this time after them."""
 MEASURED_S = 22.5
@@ -32,6 +36,8 @@ VALUE = bytes(4000)
 LARGEST_BATCH = 16_384
 FETCH_VERSION = 11
 TIMEOUT_S = 30.0
+API_VERSIONS = bytes.fromhex("0000000a00120000000000010000")
+"""An ApiVersions request in version 0 with an empty client id."""
 
 
 @contextmanager
@@ -111,6 +117,25 @@ def consumed_per_second(bootstrap: str) -> float:
     return measure.size / MEASURED_S
 
 
+def accepted(address: tuple[str, int], source: str) -> bool:
+    """Whether a connection from an address is served; a broker closes one over the quota without an answer."""
+    try:
+        with socket.create_connection(address, TIMEOUT_S, (source, 0)) as opened:
+            opened.sendall(API_VERSIONS)
+            return bool(opened.recv(4))
+    except ConnectionError:
+        return False
+
+
+def connected_per_second(bootstrap: str, source: str) -> float:
+    """The connections a second that an address has while it always opens another one."""
+    address = parse_address(bootstrap)
+    measure, count = Measure(time.monotonic()), 0
+    while measure.goes_on(count):
+        count += accepted(address, source)
+    return measure.size / MEASURED_S
+
+
 def fill(bootstrap: str) -> None:
     """Create the topics, one of them with a batch to fetch."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
@@ -122,26 +147,63 @@ def fill(bootstrap: str) -> None:
     assert producer.flush(TIMEOUT_S) == 0
 
 
+def measured(measures: dict[str, Callable[[str], float]], both: dict[str, str]) -> dict[tuple[str, str], float]:
+    """The results of all measures on both brokers, at the same time."""
+    cases = [(name, side) for name in measures for side in both]
+    begin = threading.Barrier(len(cases))
+
+    def measure(name: str, side: str) -> float:
+        begin.wait(TIMEOUT_S)
+        return measures[name](both[side])
+
+    with ThreadPoolExecutor(len(cases)) as threads:
+        running = {case: threads.submit(measure, *case) for case in cases}
+        return {case: each.result(120) for case, each in running.items()}
+
+
+def check(rates: dict[tuple[str, str], float], quotas: dict[str, float]) -> None:
+    """Each rate is that of its quota. Kafka, which is not under test, shows that the time is measured at the right
+    moments.
+    """
+    shares = {(name, side): rate / quotas[name] for (name, side), rate in sorted(rates.items())}
+    print("\n".join(f"{name} {side} {share:.3f} of the quota" for (name, side), share in shares.items()))
+    for (name, side), share in shares.items():
+        assert share == pytest.approx(1, abs=TOLERANCE if side == "odradek" else 2 * TOLERANCE), (name, side, shares)
+
+
+QUOTAS: dict[str, tuple[tuple[str, ...], str, float]] = {
+    "produce": (("--entity-type", "clients", "--entity-name", "writer"), "producer_byte_rate", BYTE_RATE),
+    "fetch": (("--entity-type", "clients", "--entity-name", "reader"), "consumer_byte_rate", BYTE_RATE),
+    "connect": (("--entity-type", "ips", "--entity-name", ADDRESS), "connection_creation_rate", CONNECTION_RATE),
+}
+"""The entity of each quota, its name and its value."""
+
+
 def test_measured_rates_are_within_five_percent_of_the_quota(tmp_path: Path, kafka: Kafka) -> None:
-    measures: dict[str, Callable[[str], float]] = {"produce": produced_per_second, "fetch": consumed_per_second}
-    with brokers(tmp_path, kafka) as both, ThreadPoolExecutor(4) as threads:
+    measures: dict[str, Callable[[str], float]] = {
+        "produce": produced_per_second,
+        "fetch": consumed_per_second,
+        "connect": lambda bootstrap: connected_per_second(bootstrap, ADDRESS),
+    }
+    with brokers(tmp_path, kafka) as both:
         for bootstrap in both.values():
             fill(bootstrap)
-            for client_id, quota in (("writer", "producer_byte_rate"), ("reader", "consumer_byte_rate")):
-                entity = ("--entity-type", "clients", "--entity-name", client_id)
-                configure(bootstrap, *entity, "--add-config", f"{quota}={BYTE_RATE}")
-        begin = threading.Barrier(4)
-
-        def measure(name: str, side: str) -> float:
-            begin.wait(TIMEOUT_S)
-            return measures[name](both[side])
-
-        running = {(name, side): threads.submit(measure, name, side) for name in measures for side in both}
-        rates = {case: each.result(120) / BYTE_RATE for case, each in running.items()}
-        for client_id, quota in (("writer", "producer_byte_rate"), ("reader", "consumer_byte_rate")):
-            entity = ("--entity-type", "clients", "--entity-name", client_id)
+            for entity, quota, value in QUOTAS.values():
+                configure(bootstrap, *entity, "--add-config", f"{quota}={value}")
+        rates = measured(measures, both)
+        for entity, quota, _ in QUOTAS.values():
             configure(both["kafka"], *entity, "--delete-config", quota)
-    print("\n".join(f"{name} {side} {rate:.3f} of the quota" for (name, side), rate in sorted(rates.items())))
-    for (name, side), rate in rates.items():
-        # Kafka, which is not under test here, shows that the time is measured at the right moments.
-        assert rate == pytest.approx(1, abs=TOLERANCE if side == "odradek" else 2 * TOLERANCE), (name, side, rates)
+    check(rates, {name: value for name, (_, _, value) in QUOTAS.items()})
+
+
+def test_the_measured_rate_of_connections_to_a_broker_is_within_five_percent_of_its_limit(
+    tmp_path: Path, kafka: Kafka
+) -> None:
+    entity = "--entity-type", "brokers", "--entity-default"
+    measures = {"connect": lambda bootstrap: connected_per_second(bootstrap, "127.0.0.1")}
+    with brokers(tmp_path, kafka) as both:
+        for bootstrap in both.values():
+            configure(bootstrap, *entity, "--add-config", f"max.connection.creation.rate={CONNECTION_RATE}")
+        rates = measured(measures, both)
+        configure(both["kafka"], *entity, "--delete-config", "max.connection.creation.rate")
+    check(rates, {"connect": CONNECTION_RATE})
