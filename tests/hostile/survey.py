@@ -33,7 +33,8 @@ CROWD_TIMEOUT_S: Final = 3.0
 RECOVERY_S: Final = 15.0
 """A broker that does not answer the well-behaved client for so long is started again."""
 IDLE_S: Final = 0.05
-IDLE_TIMEOUT_S: Final = 5.0
+IDLE_TIMEOUT_S: Final = 1.0
+"""A broker that works on a request for longer is started again, which takes about as long."""
 MOST_FOLDERS: Final = 200
 """Logs of a broker that is started again, so that one request pays for no other's topics."""
 NOT_SENT: Final = frozenset({7})
