@@ -26,12 +26,13 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec
 
 from odradek.protocol import messages as m
+from odradek.protocol.client.connection import code_of
 from odradek.protocol.errors import ErrorCode, KafkaError, ProtocolError
 from odradek.protocol.topic_partition import TopicPartition
 from odradek.streams.errors import StreamsError
 from odradek.streams.functions import imported
-from odradek.streams.group.authentication import ConnectionSecurity
-from odradek.streams.group.connection import CoordinatorLink, code_of, parse_bootstrap
+from odradek.streams.group.authentication import security_of
+from odradek.streams.group.connection import CoordinatorLink, parse_bootstrap
 
 Offsets = dict[TopicPartition, int]
 Say = Callable[[str], None]
@@ -141,7 +142,7 @@ def _remove_members(admin: AdminClient, what: Reset, say: Say) -> None:
         for each in members
     ]
     try:
-        bootstrap, security = parse_bootstrap(what.bootstrap_servers), ConnectionSecurity.of(what.client)
+        bootstrap, security = parse_bootstrap(what.bootstrap_servers), security_of(what.client)
     except StreamsError as error:
         raise ResetError(str(error)) from error
     link = CoordinatorLink(bootstrap, what.application_id, "reset", DESCRIBE_TIMEOUT_S, security)

@@ -29,7 +29,7 @@ from odradek.streams.checks import check_application
 from odradek.streams.client_state import ENDED, ClientState, State, StateListener
 from odradek.streams.config import StreamsConfig
 from odradek.streams.errors import ShutdownRequestedError, StreamsError, UncaughtResponse
-from odradek.streams.group.authentication import ConnectionSecurity
+from odradek.streams.group.authentication import security_of
 from odradek.streams.group.subscription_info import Hosts
 from odradek.streams.interactive_queries import InteractiveQueries
 from odradek.streams.java_names import JavaNames
@@ -74,7 +74,7 @@ class KafkaStreams(JavaNames, InteractiveQueries, Lifecycle):
         """
         self.config = StreamsConfig(config)
         check_application(topology, self.config)
-        ConnectionSecurity.of(self.config)  # raises now rather than in a thread
+        security_of(self.config)  # raises now rather than in a thread
         self.failure: Exception | None = None
         """The error that ended the client, in state ERROR."""
         self.failed_threads = 0

@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from odradek.protocol import messages as m
+from odradek.protocol.client.connection import code_of
 from odradek.protocol.errors import ErrorCode, KafkaError, ProtocolError
 from odradek.protocol.topic_partition import TopicPartition
-from odradek.streams.group.connection import CoordinatorLink, code_of
+from odradek.streams.group.connection import CoordinatorLink
 from odradek.streams.group.group_protocol import CommitFailed, CommitFailure, MembershipConfig, MembershipError, refusal
 
 BY_NAME: Final = 9

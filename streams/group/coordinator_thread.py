@@ -13,10 +13,11 @@ from collections.abc import Iterator
 from typing import Final
 
 from odradek.protocol import messages as m
+from odradek.protocol.client.connection import code_of
 from odradek.protocol.errors import ErrorCode, KafkaError, ProtocolError
 from odradek.streams.errors import StreamsError
 from odradek.streams.group.committed_offsets import MOVED, CommittingMember, backoffs
-from odradek.streams.group.connection import CoordinatorLink, code_of
+from odradek.streams.group.connection import CoordinatorLink
 from odradek.streams.group.group_protocol import (
     MembershipConfig,
     decode_assignment,

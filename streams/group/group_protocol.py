@@ -15,10 +15,11 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from odradek.protocol import messages as m
+from odradek.protocol.client.security import PLAINTEXT, ConnectionSecurity
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.topic_partition import TopicPartition
 from odradek.streams.errors import StreamsError
-from odradek.streams.group.authentication import PLAINTEXT, ConnectionSecurity
+from odradek.streams.group.authentication import security_of
 
 PROTOCOL_TYPE: Final = "consumer"
 PROTOCOL_NAME: Final = "odradek-streams"
@@ -60,7 +61,7 @@ class MembershipConfig:
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> MembershipConfig:
         """From a configuration with Kafka's names, where `application.id` is the group. Raises StreamsError."""
-        named: dict[str, Any] = {"group_id": config["application.id"], "security": ConnectionSecurity.of(config)}
+        named: dict[str, Any] = {"group_id": config["application.id"], "security": security_of(config)}
         for field in cls.__slots__:
             value = config.get(field.replace("_", "."))
             if value is not None and field != "security":

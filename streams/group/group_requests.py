@@ -6,9 +6,10 @@ import logging
 from collections.abc import Mapping
 
 from odradek.protocol import messages as m
+from odradek.protocol.client.connection import code_of
 from odradek.protocol.errors import ErrorCode, KafkaError, ProtocolError
 from odradek.streams.group.committed_offsets import CommittingMember
-from odradek.streams.group.connection import CoordinatorLink, code_of
+from odradek.streams.group.connection import CoordinatorLink
 from odradek.streams.group.group_protocol import PROTOCOL_NAME, PROTOCOL_TYPE, MembershipConfig
 
 log = logging.getLogger(__name__)

@@ -33,12 +33,13 @@ from collections.abc import Iterable
 from typing import Final
 
 from odradek.protocol import messages as m
+from odradek.protocol.client.connection import code_of
 from odradek.protocol.errors import ErrorCode, KafkaError, ProtocolError
 from odradek.protocol.topic_partition import TopicPartition
 from odradek.streams.errors import StreamsError
 from odradek.streams.group import committed_offsets
 from odradek.streams.group.committed_offsets import Committed, CommittingMember, Offsets
-from odradek.streams.group.connection import CoordinatorLink, code_of, parse_bootstrap
+from odradek.streams.group.connection import CoordinatorLink, parse_bootstrap
 from odradek.streams.group.coordinator_thread import CoordinatorThread
 from odradek.streams.group.group_protocol import (
     Assign,

@@ -17,7 +17,8 @@ from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode, ProtocolError
 from odradek.pytest_plugin import ClusterFactory
 from odradek.streams.errors import StreamsError
-from odradek.streams.group.connection import BrokerConnection, CoordinatorLink, VersionsApartError, parse_bootstrap
+from odradek.streams.group.authentication import VersionsApartError
+from odradek.streams.group.connection import CoordinatorLink, MemberConnection, parse_bootstrap
 from odradek.streams.group.membership import Assigned, GroupMember, MembershipConfig, MembershipError
 from tests.streams.group_member import deal
 from tests.streams.membership_group import DEADLINE_S, Group, notified, numbers
@@ -85,19 +86,19 @@ def test_configuration_by_kafkas_names() -> None:
 
 def test_a_server_that_is_no_broker() -> None:
     with answering(b"\x15\x03\x01\x00\x02\x02\x46") as address, pytest.raises(ProtocolError, match="it uses TLS"):
-        BrokerConnection(address, "test")
+        MemberConnection(address, "test")
     with (
         answering(b"HTTP/1.1 400 Bad Request\r\n") as address,
         pytest.raises(ProtocolError, match=r"Kafka's protocol$"),
     ):
-        BrokerConnection(address, "test")
+        MemberConnection(address, "test")
     with answering(b"") as address, pytest.raises(ConnectionResetError, match="requires SASL or TLS"):
-        BrokerConnection(address, "test")
+        MemberConnection(address, "test")
 
 
 @pytest.mark.slow
 def test_unsupported_versions(broker: BrokerProcess) -> None:
-    connection = BrokerConnection((broker.host, broker.port), "test")
+    connection = MemberConnection((broker.host, broker.port), "test")
     try:
         answer = connection.ask(m.MetadataRequest(topics=[]), 5.0)
         assert [broker.port for broker in answer.brokers] == [broker.port]

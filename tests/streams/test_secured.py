@@ -23,8 +23,8 @@ from odradek.cli import main
 from odradek.protocol import messages as m
 from odradek.security import Security, allow
 from odradek.streams.errors import StreamsError
-from odradek.streams.group.authentication import AuthenticationFailedError, ConnectionSecurity
-from odradek.streams.group.connection import BrokerConnection
+from odradek.streams.group.authentication import AuthenticationFailedError, security_of
+from odradek.streams.group.connection import MemberConnection
 from odradek.streams.reset import Reset, ResetError, reset
 from odradek.streams.runtime import KafkaStreams, State
 from tests.streams.counting import BROKER, COUNTS, QUICK, WORDS, word_counts
@@ -158,21 +158,21 @@ def test_a_wrong_property_is_an_error_of_the_reset_and_of_the_application(tmp_pa
             KafkaStreams(word_counts(), {**config, **properties})
 
 
-def with_connection(broker: BrokerProcess, config: dict[str, Any], then: Callable[[BrokerConnection], None]) -> None:
-    connection = BrokerConnection((broker.host, broker.port), "test", ConnectionSecurity.of(config))
+def with_connection(broker: BrokerProcess, config: dict[str, Any], then: Callable[[MemberConnection], None]) -> None:
+    connection = MemberConnection((broker.host, broker.port), "test", security_of(config))
     try:
         then(connection)
     finally:
         connection.close()
 
 
-def ask(connection: BrokerConnection) -> None:
+def ask(connection: MemberConnection) -> None:
     assert connection.ask(m.MetadataRequest(topics=[]), 5.0).brokers
 
 
 @pytest.mark.parametrize("mechanism", ALICE.mechanisms)
 def test_connections_authenticate_and_renew_their_sessions(broker: BrokerProcess, mechanism: str) -> None:
-    def ask_over_a_session(connection: BrokerConnection) -> None:
+    def ask_over_a_session(connection: MemberConnection) -> None:
         begin_s = time.monotonic()
         eventually(lambda: ask(connection), lambda _: time.monotonic() - begin_s > OVER_A_SESSION_S)
 
@@ -244,7 +244,7 @@ def test_client_certificates_of_a_keystore_and_of_texts(tmp_path: Path) -> None:
         with_connection(broker, {**config, "ssl.keystore.password": "store-secret"}, ask)
         assert AdminClient({**config, "ssl.keystore.password": "store-secret"}).list_topics(timeout=TIMEOUT_S).brokers
         with pytest.raises(StreamsError, match="cannot be applied") as raised:
-            ConnectionSecurity.of({**config, "ssl.keystore.password": "mallory-guess"})
+            security_of({**config, "ssl.keystore.password": "mallory-guess"})
         assert "mallory-guess" not in str(raised.value)
 
 
@@ -300,4 +300,4 @@ def test_an_application_that_may_not_log_in_ends_with_the_reason(broker: BrokerP
 )
 def test_properties_that_cannot_be_applied(properties: dict[str, Any], message: str) -> None:
     with pytest.raises(StreamsError, match=message):
-        ConnectionSecurity.of(properties)
+        security_of(properties)

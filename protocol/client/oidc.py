@@ -1,4 +1,4 @@
-"""Tokens of an OpenID provider for the connections of group membership (KIP-768; Kafka: AccessTokenRetriever).
+"""Tokens of an OpenID provider for connections to brokers (KIP-768; Kafka: AccessTokenRetriever).
 
 The properties are librdkafka's, sasl.oauthbearer.method=oidc with the grant of client credentials (RFC 6749, section
 4.4): the token endpoint returns a token for the id and the secret of the application.
@@ -16,7 +16,7 @@ import urllib.request
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from odradek.streams.errors import StreamsError
+from odradek.protocol.client.errors import SecurityConfigError
 
 METHOD: Final = "sasl.oauthbearer.method"
 ENDPOINT: Final = "sasl.oauthbearer.token.endpoint.url"
@@ -24,7 +24,6 @@ CLIENT_ID: Final = "sasl.oauthbearer.client.id"
 CLIENT_SECRET: Final = "sasl.oauthbearer.client.secret"
 SCOPE: Final = "sasl.oauthbearer.scope"
 EXTENSIONS: Final = "sasl.oauthbearer.extensions"
-PROPERTIES: Final = (METHOD, ENDPOINT, CLIENT_ID, CLIENT_SECRET, SCOPE, EXTENSIONS)
 TIMEOUT_S: Final = 10.0
 _KEPT: Final = 0.8
 """The part of a token's lifetime for which it is used again, as librdkafka's refresh."""
@@ -34,15 +33,15 @@ Token = tuple[str, float, str, dict[str, str]]
 
 
 def token_source(properties: Mapping[str, Any]) -> Callable[[str], Token] | None:
-    """A function like `oauth_cb`; None where the method is not oidc. Raises StreamsError for a missing property."""
+    """A function like `oauth_cb`; None where the method is not oidc. Raises SecurityConfigError."""
     method = str(properties.get(METHOD) or "default").lower()
     if method == "default":
         return None
     if method != "oidc":
-        raise StreamsError(f"{METHOD}={method}; allowed: default, oidc")
+        raise SecurityConfigError(f"{METHOD}={method}; allowed: default, oidc")
     missing = [name for name in (ENDPOINT, CLIENT_ID, CLIENT_SECRET) if not properties.get(name)]
     if missing:
-        raise StreamsError(f"{METHOD}=oidc requires {', '.join(missing)}")
+        raise SecurityConfigError(f"{METHOD}=oidc requires {', '.join(missing)}")
     return _TokenSource(properties)
 
 

@@ -1,4 +1,4 @@
-"""Tokens of an OpenID provider for group membership: kept for most of their lifetime, and requested again after it."""
+"""Tokens of an OpenID provider for connections to brokers: kept for most of their lifetime, then requested again."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from odradek.streams.group import oidc
-from odradek.streams.group.oidc import token_source
+from odradek.protocol.client import oidc
+from odradek.protocol.client.oidc import token_source
 
 NOW_S = 1_000_000.0
 
