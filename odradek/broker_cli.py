@@ -1,10 +1,8 @@
-"""The command `odradek`.
+"""The commands `odradek broker` and `odradek stop`.
 
 `odradek broker [server.properties] [--override key=value]…` serves in the foreground. It prints one line to stdout when
 it serves, everything else goes to stderr, and ends with status 0 after SIGTERM, SIGHUP or Ctrl-C, 1 after an error.
-Modules that only a broker needs are imported when one starts. `--daemon` and `stop` are in `daemon`, `cluster`,
-`registry` and `health` in `cluster_cli`, `dump-log` in `log_cli`, `streams` in `streams_cli` and `streams_run_cli`,
-`tls` in `tls_cli`, `scram` in `scram_cli`.
+Modules that only a broker needs are imported when one starts. `--daemon` and `stop` are in `daemon`.
 """
 
 from __future__ import annotations
@@ -16,40 +14,45 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import click
 
 from odradek import __version__
 from odradek.addresses import host_and_port
-from odradek.cluster_cli import cluster, health, registry
 from odradek.daemon_files import DETACHED, LOG_FILE, PID_FILE
-from odradek.log_cli import dump_log
 from odradek.log_lines import FORMATS, LEVELS, log_to_stderr, say_broker
-from odradek.scram_cli import scram
 from odradek.service import PREFIX, properties_in, stop_when_stdin_ends, tell_systemd
-from odradek.standard_streams import open_missing_streams, print_line
-from odradek.streams_cli import streams
-from odradek.tls_cli import tls
+from odradek.standard_streams import print_line
 
 if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
     from odradek.broker.config.broker_config import BrokerConfig
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, message="odradek %(version)s")
-def main() -> None:
-    """A Kafka-compatible broker."""
-    open_missing_streams()
+class BrokerCommand(click.Command):
+    """Serves; or, if the first argument is the name of a command of `odradek.commands.broker`, that command.
 
+    A file of properties with such a name is `./list`.
+    """
 
-main.add_command(cluster)
-main.add_command(registry)
-main.add_command(health)
-main.add_command(dump_log)
-main.add_command(streams)
-main.add_command(tls)
-main.add_command(scram)
+    INSPECTIONS: Final = ("configs", "list", "log-dirs")
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        if args and args[0] in self.INSPECTIONS:
+            from odradek.commands.broker import inspections
+
+            return inspections.make_context(info_name, args, parent, **extra)
+        return super().make_context(info_name, args, parent, **extra)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        from click.shell_completion import CompletionItem
+
+        names = [CompletionItem(name) for name in self.INSPECTIONS if name.startswith(incomplete)]
+        return [*names, *super().shell_complete(ctx, incomplete)]
 
 
 _properties_argument = click.argument(
@@ -67,7 +70,7 @@ _environment_option = click.option(
 _FILE = click.Path(path_type=Path, dir_okay=False)
 
 
-@main.command()
+@click.command(cls=BrokerCommand)
 @_properties_argument
 @_override_option
 @_environment_option
@@ -111,6 +114,8 @@ def broker(
     """Serve until SIGTERM, SIGHUP or Ctrl-C.
 
     Properties have Kafka's names and defaults. With port 0 in `listeners` the broker takes a free port and prints it.
+
+    `odradek broker list`, `odradek broker configs` and `odradek broker log-dirs` inspect the brokers of a cluster.
     """
     log_to_stderr(log_level, log_format)
     config = _load(properties, overrides, from_environment)
@@ -132,7 +137,7 @@ def broker(
     sys.exit(status)
 
 
-@main.command()
+@click.command()
 @_properties_argument
 @_override_option
 @_environment_option

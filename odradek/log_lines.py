@@ -14,7 +14,7 @@ import time
 from collections.abc import Mapping
 from typing import Final
 
-from odradek.standard_streams import StderrHandler
+from odradek.standard_streams import GONE, discard
 
 LEVELS: Final = ("debug", "info", "warning", "error")
 FORMATS: Final = ("text", "json")
@@ -23,6 +23,17 @@ LOGGERS: Final = ("odradek", "kafka.authorizer.logger")
 """The package's own log and the audit log, which has the name of Kafka's."""
 
 _OWN_FIELDS: Final = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "taskName"}
+
+
+class StderrHandler(logging.StreamHandler):  # type: ignore[type-arg]
+    """Writes log entries to standard error; stops after its reader has closed it."""
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
+        error = sys.exc_info()[1]
+        if not isinstance(error, OSError):
+            super().handleError(record)
+        elif error.errno in GONE:
+            discard(2)
 
 
 def log_to_stderr(level: str, layout: str) -> None:

@@ -8,13 +8,12 @@ fail, too.
 from __future__ import annotations
 
 import errno
-import logging
 import os
 import sys
 from typing import Final
 
 _STREAMS: Final = ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w"))
-_GONE: Final = frozenset({errno.EPIPE, errno.EIO, errno.EBADF})
+GONE: Final = frozenset({errno.EPIPE, errno.EIO, errno.EBADF})
 """Errors of a pipe without a reader, of a terminal that has hung up, and of a closed descriptor: they are permanent."""
 
 
@@ -24,7 +23,7 @@ def open_missing_streams() -> None:
         try:
             os.fstat(number)
         except OSError:
-            _discard(number)
+            discard(number)
         if getattr(sys, name) is None:
             setattr(sys, name, open(number, mode, closefd=False))  # noqa: SIM115
 
@@ -34,21 +33,10 @@ def print_line(text: str) -> None:
     try:
         print(text, file=sys.stdout, flush=True)
     except OSError:
-        _discard(1)  # or the interpreter's last flush would fail, and the exit status with it
+        discard(1)  # or the interpreter's last flush would fail, and the exit status with it
 
 
-class StderrHandler(logging.StreamHandler):  # type: ignore[type-arg]
-    """Writes log entries to standard error; stops after its reader has closed it."""
-
-    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
-        error = sys.exc_info()[1]
-        if not isinstance(error, OSError):
-            super().handleError(record)
-        elif error.errno in _GONE:
-            _discard(2)
-
-
-def _discard(number: int) -> None:
+def discard(number: int) -> None:
     """Redirect a descriptor to /dev/null from now on."""
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, number)  # also where they are the same: child processes have to inherit it
