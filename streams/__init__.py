@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from odradek.streams.declared_topics import DeclaredTopic, topic
 from odradek.streams.driver import TestInputTopic, TestOutputTopic, TopologyTestDriver
 from odradek.streams.dsl.branched import BranchedKStream
 from odradek.streams.dsl.builder import StreamsBuilder
@@ -137,6 +138,7 @@ __all__ = [
     "Consumed",
     "DeadLetter",
     "Decision",
+    "DeclaredTopic",
     "EmitStrategy",
     "ErrorContext",
     "FixedKeyProcessor",
@@ -208,6 +210,7 @@ __all__ = [
     "session_windowed_serde",
     "timestamped_key_value_store",
     "timestamped_window_store",
+    "topic",
     "use_partition_time_on_invalid_timestamp",
     "versioned_key_value_store",
     "wallclock_timestamp",

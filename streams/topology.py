@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
+from odradek.streams.declared_topics import DeclaredTopic
 from odradek.streams.errors import ArgumentError, TopologyError
 from odradek.streams.functions import EXTRACTOR, OF_NOTHING, PARTITIONER, TOPIC_CHOOSER, Forms, problem_of
 from odradek.streams.java_names import JavaNames
@@ -109,6 +110,11 @@ class SinkNode:
 Node = SourceNode | ProcessorNode | SinkNode
 
 
+def topic_text(sink: SinkNode) -> str:
+    """The topic of a sink, or the name of the function that chooses it, for people."""
+    return sink.topic if isinstance(sink.topic, str) else f"{getattr(sink.topic, '__name__', 'chosen')}(…)"
+
+
 @dataclass(slots=True)
 class InternalTopic:
     """A topic that the application creates; its name here has no application prefix.
@@ -177,6 +183,8 @@ class Topology(JavaNames):
         self.global_nodes: set[str] = set()
         self.reprocess_global: set[str] = set()
         """Global stores that are restored through their processor (KIP-813)."""
+        self.declared_topics: dict[str, DeclaredTopic] = {}
+        """Topics of the user whose partitions and configs are declared, for `odradek streams init`."""
         self._leader: dict[str, str] = {}
 
     # ---- building
@@ -194,12 +202,12 @@ class Topology(JavaNames):
         """Read topics. Omitted serdes are the application's default. Raises TopologyError."""
         self._new(name)
         pattern = topics if isinstance(topics, re.Pattern) else None
-        found: tuple[str, ...] = ()
+        given: tuple[str, ...] = ()
         if not isinstance(topics, re.Pattern):
-            found = (topics,) if isinstance(topics, str) else tuple(topics)
-            if not found:
+            given = (topics,) if isinstance(topics, str) else tuple(topics)
+            if not given:
                 raise TopologyError("You must provide at least one topic")
-        for topic in found:
+        for topic in given:
             for other in self._sources():
                 if topic in other.topics:
                     raise TopologyError(f"Topic {topic} has already been registered by another source ({other.name})")
@@ -209,6 +217,8 @@ class Topology(JavaNames):
         _check_serdes(f"source {name}", key=key, value=value)
         if timestamp_extractor is not None:
             _check_function(f"source {name}", "timestamp_extractor", timestamp_extractor, EXTRACTOR)
+        self.declare_topics(*given)
+        found = tuple(map(str, given))
         self.nodes[name] = SourceNode(name, found, pattern, key, value, timestamp_extractor, offset_reset)
         self._leader[name] = name
         return self
@@ -243,6 +253,8 @@ class Topology(JavaNames):
         self._new(name)
         if isinstance(topic, str):
             check_topic_name(topic, f"sink {name}")
+            self.declare_topics(topic)
+            topic = str(topic)
         else:
             _check_function(f"sink {name}", "topic", topic, TOPIC_CHOOSER)
         _check_serdes(f"sink {name}", key=key, value=value)
@@ -317,9 +329,23 @@ class Topology(JavaNames):
         node.stores.append(builder.name)
         self.global_stores[builder.name] = builder
         self.global_nodes |= {source, processor}
-        self.source_changelogs[builder.name] = topic
+        self.source_changelogs[builder.name] = str(topic)
         if reprocess:
             self.reprocess_global.add(builder.name)
+        return self
+
+    def declare_topics(self, *topics: str) -> Topology:
+        """Declare topics that no node names, such as those of a function that chooses them. Topics that nodes name are
+        declared where they are named; a text without a declaration has no effect.
+
+        Raises TopologyError for an invalid name, and where two declarations of one topic differ.
+        """
+        for each in topics:
+            if isinstance(each, DeclaredTopic):
+                check_topic_name(each, "topic()")
+                known = self.declared_topics.setdefault(str(each), each)
+                if known.declaration != each.declaration:
+                    raise TopologyError(f"Invalid topology: topic {each} has been declared with other settings")
         return self
 
     def add_internal_topic(self, topic: InternalTopic) -> None:
@@ -351,7 +377,7 @@ class Topology(JavaNames):
 
     def connect_source_store_and_topic(self, store: str, topic: str) -> None:
         """The source topic of a table is the changelog of its store."""
-        self.source_changelogs[store] = topic
+        self.source_changelogs[store] = str(topic)
 
     def copartition(self, sources: Iterable[str]) -> None:
         """The topics of these source nodes need the same number of partitions."""

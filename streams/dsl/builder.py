@@ -13,6 +13,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, TypeVar, overload
 
+from odradek.streams.declared_topics import DeclaredTopic
 from odradek.streams.dsl.graph import SOURCE, Graph
 from odradek.streams.dsl.kstream import KStream
 from odradek.streams.dsl.ktable import TABLE_SOURCE, GlobalKTable, KTable
@@ -167,6 +168,11 @@ class StreamsBuilder(JavaNames):
             )
 
         self.graph.add(write, provides=node)
+        return self
+
+    def declare_topics(self, *topics: DeclaredTopic) -> StreamsBuilder:
+        """Declare topics that no operator names, such as those of a function that chooses one for each record."""
+        self.graph.topics += topics
         return self
 
     def build(self) -> Topology:

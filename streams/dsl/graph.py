@@ -51,6 +51,8 @@ class Graph:
         self._entries: list[_Entry] = []
         self._providers: dict[str, _Entry] = {}
         self._sources: list[tuple[Topics, str, Consumed[Any, Any]]] = []
+        self.topics: list[str] = []
+        """Topics to declare: those of sources, which may be merged, and those that no node names."""
         self.graces: dict[str, int] = {}
         """The grace of windowed aggregations, in ms, by node."""
         self.repartitions: dict[str, RepartitionNode] = {}
@@ -108,6 +110,8 @@ class Graph:
         (InternalStreamsBuilder.mergeDuplicateSourceNodes). Raises TopologyError where the two cannot be one node.
         """
         name = self.name(consumed.name, SOURCE)
+        if not isinstance(topics, re.Pattern):
+            self.topics += topics
         for known_topics, known, before in self._sources:
             if isinstance(topics, re.Pattern) or isinstance(known_topics, re.Pattern):
                 if topics != known_topics:
@@ -185,6 +189,7 @@ class Graph:
                 waiting.setdefault(parent, []).append(entry)
             if not parents:
                 heapq.heappush(ready, (entry.order, index))
+        topology.declare_topics(*self.topics)
         places = {id(entry): index for index, entry in enumerate(self._entries)}
         while ready:
             _, index = heapq.heappop(ready)
