@@ -1,8 +1,9 @@
-"""Metered stores: count and time store operations where `metrics.recording.level` is DEBUG (Kafka:
-MeteredKeyValueStore).
+"""Metered stores and nodes: count and time their calls where `metrics.recording.level` is DEBUG (Kafka:
+MeteredKeyValueStore, ProcessorNodeMetrics).
 
-The wrapper replaces the methods of a store on the object before operators bind them: at the level INFO there is no
-overhead. A method that calls another method of the store counts once, under the name of the outer one.
+The wrapper replaces the methods of a store on the object before operators bind them, and nodes are wrapped as they are
+bound: at the level INFO there is no overhead. A method that calls another method of the store counts once, under the
+name of the outer one. The time of a node does not include that of the nodes that it forwards to.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from odradek.streams.recorded_metrics import RecordedStat
+from odradek.streams.recorded_metrics import Counter, RecordedStat
+from odradek.streams.records import Headers, Process
 
 LEVELS: Final = ("DEBUG", "TRACE")
 _OPERATIONS: Final[Mapping[str, Mapping[str, str]]] = {
@@ -83,3 +85,43 @@ def _timed(method: Callable[..., Any], stat: RecordedStat, busy: list[bool]) -> 
             busy.clear()
 
     return timed
+
+
+class NodeMeter:
+    """The records of one node of one task, and its time."""
+
+    __slots__ = ("nanoseconds", "rate", "records")
+
+    def __init__(self) -> None:
+        self.records = 0
+        self.nanoseconds = 0
+        self.rate = Counter()
+        """Samples of `records`."""
+
+
+class NodeMeters:
+    """Meters of the nodes of one task, whose thread alone calls the nodes."""
+
+    def __init__(self, clock: Callable[[], int] = time.perf_counter_ns) -> None:
+        """`clock` returns ns."""
+        self.nodes: dict[str, NodeMeter] = {}
+        self._clock = clock
+        self._nested = 0
+        """The time of the nodes that the current node has called so far, in ns."""
+
+    def metered(self, name: str, process: Process) -> Process:
+        """A function that counts and times the calls of a node's function."""
+        meter, clock = self.nodes.setdefault(name, NodeMeter()), self._clock
+
+        def timed(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+            outer, self._nested = self._nested, 0
+            start = clock()
+            try:
+                process(key, value, timestamp, headers)
+            finally:
+                spent = clock() - start
+                meter.records += 1
+                meter.nanoseconds += spent - self._nested
+                self._nested = outer + spent
+
+        return timed

@@ -3,13 +3,14 @@
     streams.metrics()[MetricName.of("stream-thread-metrics", "process-rate", thread_id=...)]
 
 Metrics are pulled: the runtime increments plain counters once a batch (`recorded_metrics.py`), and names, rates and
-averages are computed on request. Groups, names and tags are Kafka's; so are the metrics of each
-`metrics.recording.level`. Of the clients' metrics there is the consumer's `records-lag`. Kafka's other metrics are
-absent, since each record would pay for them: end-to-end latencies, bytes, produced records, and RocksDB's own
-statistics.
+averages are computed on request, as are the sizes of stores. Groups, names and tags are Kafka's; so are the metrics of
+each `metrics.recording.level`, with one exception: at DEBUG every node has `process-total`, `process-rate` and
+`process-latency-avg`, of its own work without that of the nodes behind it; in Kafka only sources have the first two. Of
+the clients' metrics there is the consumer's `records-lag`. Kafka's other metrics are absent, since each record would
+pay for them: end-to-end latencies, bytes, produced records, and RocksDB's own statistics.
 
-Latencies of threads are in ms, those of tasks and stores in ns. Where Kafka measures each record, the average of a
-batch stands for all of its records. Unreadable records count as consumed.
+Latencies of threads are in ms, those of tasks, nodes and stores in ns. Where Kafka measures each record, the average of
+a batch stands for all of its records. Unreadable records count as consumed.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from odradek import __version__
 from odradek.streams.metered import LEVELS
 from odradek.streams.recorded_metrics import RecordedStat, TaskMetrics, ThreadMetrics
+from odradek.streams.stores.sizes import StoreSize
 
 if TYPE_CHECKING:
     from odradek.streams.driver import TopologyTestDriver
@@ -96,6 +98,9 @@ def client_metrics(streams: KafkaStreams) -> Metrics:
     detailed = streams.config["metrics.recording.level"] in LEVELS
     for thread in streams.stream_threads:
         _thread(found, thread, detailed)
+    where = {"thread-id": f"{streams.client_id}-GlobalStreamThread", "task-id": "-1_-1"}
+    for name, store in dict(streams.global_state.stores if streams.global_state is not None else {}).items():
+        _sizes(_Group(found, STATE, {**where, f"{scope(streams.topology.global_stores[name])}-state-id": name}), store)
     return found
 
 
@@ -151,6 +156,8 @@ def _task(found: Metrics, thread: str, task: Task, topology: Topology, detailed:
     for (node, topic), counter in list(metrics.sources.items()):
         consumed = _Group(found, TOPIC, {**where, "processor-node-id": node, "topic": topic})
         consumed.value("records-consumed-total", counter.total)
+    for name, store in task.stores.items():
+        _sizes(_Group(found, STATE, {**where, f"{scope(topology.stores[name])}-state-id": name}), store)
     if not detailed:
         return
     group.counted("process", metrics.process)
@@ -158,10 +165,10 @@ def _task(found: Metrics, thread: str, task: Task, topology: Topology, detailed:
     group.counted("punctuate", metrics.punctuate)
     group.amounts("punctuate-latency", metrics.punctuate)
     group.value("active-buffer-count", task.partition_group.buffered())
-    for node, counters in _by_node(metrics).items():
+    for node, meter in metrics.nodes.nodes.items() if metrics.nodes is not None else ():
         at_node = _Group(found, NODE, {**where, "processor-node-id": node})
-        at_node.value("process-total", sum(each.total for each in counters))
-        at_node.value("process-rate", sum(each.rate for each in counters))
+        at_node.counted("process", meter.rate)
+        at_node.value("process-latency-avg", meter.nanoseconds / meter.records if meter.records else math.nan)
     for name, stats in metrics.stores.items():
         _store(_Group(found, STATE, {**where, f"{scope(topology.stores[name])}-state-id": name}), stats)
     for name, ratio in list(metrics.hit_ratios.items()):
@@ -169,11 +176,18 @@ def _task(found: Metrics, thread: str, task: Task, topology: Topology, detailed:
         cached.amounts("hit-ratio", ratio)
 
 
-def _by_node(metrics: TaskMetrics) -> Mapping[str, list[Any]]:
-    found: dict[str, list[Any]] = {}
-    for (node, _), counter in list(metrics.sources.items()):
-        found.setdefault(node, []).append(counter)
-    return found
+def _sizes(group: _Group, store: Any) -> None:
+    """The size of a store, where it is measured: read from the store at each request (KIP-607, KIP-1250)."""
+    measure = getattr(store, "store_size", None)  # a store may be a class of the user's own
+    size: StoreSize | None = None if measure is None else measure()
+    if size is None:
+        return
+    if size.sst_bytes is None:
+        group.value("num-keys", size.keys)
+        return
+    group.value("estimate-num-keys", size.keys)
+    group.value("total-sst-files-size", size.sst_bytes)
+    group.value("cur-size-all-mem-tables", size.memtable_bytes or 0)
 
 
 def _store(group: _Group, stats: Mapping[str, RecordedStat]) -> None:

@@ -22,6 +22,7 @@ from odradek.streams.errors import (
     Undelivered,
     UnknownStateStoreError,
 )
+from odradek.streams.metered import NodeMeters
 from odradek.streams.operators.fusion import FusedFunctionBuilder, Writing
 from odradek.streams.processor import Cancellable, FixedKeyProcessor, ProcessorContext, PunctuationType, Punctuator
 from odradek.streams.processor_wrapper import wrapped
@@ -100,8 +101,12 @@ class Program:
         task: TaskContext,
         stores: Mapping[str, Any],
         schedule: Schedule,
+        meters: NodeMeters | None = None,
     ) -> None:
-        """`names` are the nodes of the sub-topology; `stores` all that the task has, and the global ones, by name."""
+        """`names` are the nodes of the sub-topology; `stores` all that the task has, and the global ones, by name.
+
+        With `meters` each node is a function of its own that is counted and timed.
+        """
         self.task = task
         self.schedule = schedule
         self.on_init: list[Callable[[], None]] = []
@@ -110,6 +115,7 @@ class Program:
         self._names = names
         self._stores = stores
         self._bound: dict[str, Process] = {}
+        self._meters = meters
 
     def bind(self) -> dict[str, Process]:
         """The function of each source node, by its name."""
@@ -165,6 +171,8 @@ class Program:
                 bind = getattr(supplier, "bind", None)
                 made = bind(context) if bind is not None else _by_hand(supplier, context)  # type: ignore[arg-type]
                 process = _guarded(made, name, self.task)
+        if self._meters is not None:
+            process = self._meters.metered(name, process)
         self._bound[name] = process
         return process
 
@@ -178,7 +186,7 @@ class Program:
             assert isinstance(node, ProcessorNode)
             chain.add(node.name, node.supplier)  # type: ignore[arg-type]
             label.append(node.name)
-            if len(node.children) != 1 or chain.full:
+            if len(node.children) != 1 or chain.full or self._meters is not None:
                 break
             child = nodes[node.children[0]]
             if isinstance(child, SinkNode) and isinstance(child.topic, str):

@@ -11,9 +11,12 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from odradek.protocol.topic_partition import TopicPartition
+
+if TYPE_CHECKING:
+    from odradek.streams.metered import NodeMeters
 
 WINDOW_S: Final = 30.0
 Clock = Callable[[], float]
@@ -118,6 +121,8 @@ class TaskMetrics:
     punctuate: RecordedStat = field(default_factory=RecordedStat)
     stores: dict[str, dict[str, RecordedStat]] = field(default_factory=dict)
     """Operations by store and by their names; only where `metrics.recording.level` is DEBUG."""
+    nodes: NodeMeters | None = None
+    """Only where `metrics.recording.level` is DEBUG."""
     dropped: Counter = field(default_factory=Counter)
     sources: dict[tuple[str, str], Counter] = field(default_factory=dict)
     """Consumed records, by source node and topic."""
@@ -129,6 +134,9 @@ class TaskMetrics:
         self.dropped.observe(context.dropped)
         for source, total in taken.items():
             self.sources.setdefault(source, Counter()).observe(total)
+        if self.nodes is not None:
+            for meter in self.nodes.nodes.values():
+                meter.rate.observe(meter.records)
         for store, stats in self.stores.items():
             cache = context.cache.caches.get(f"{context.task_id}-{store}")
             reads = stats.get("get") or stats.get("fetch")

@@ -17,7 +17,7 @@ from odradek.protocol.topic_partition import TopicPartition
 from odradek.streams.commit_metadata import encode_metadata
 from odradek.streams.context import TaskContext
 from odradek.streams.errors import of_task
-from odradek.streams.metered import LEVELS, meter
+from odradek.streams.metered import LEVELS, NodeMeters, meter
 from odradek.streams.nodes import Program
 from odradek.streams.partition_group import Lag, PartitionGroup, no_lag
 from odradek.streams.punctuation import TaskPunctuations
@@ -54,9 +54,15 @@ class Task:
         if context.config.get("metrics.recording.level") in LEVELS:
             for name, store in stores.items():
                 self.metrics.stores[name] = meter(store, getattr(topology.stores[name], "kind", ""))
+            self.metrics.nodes = NodeMeters()
         context.bind_sender()
         self._program = Program(
-            topology, subtopology.nodes, context, {**global_stores, **stores}, self.punctuations.schedule
+            topology,
+            subtopology.nodes,
+            context,
+            {**global_stores, **stores},
+            self.punctuations.schedule,
+            self.metrics.nodes,
         )
         self._entries = self._program.bind()
         self._nodes = topology.nodes

@@ -21,6 +21,7 @@ from odradek.streams.records import Headers, TaskId, Windowed
 
 if TYPE_CHECKING:
     from odradek.streams.stores.cache import ThreadCache
+    from odradek.streams.stores.sizes import StoreSize
 
 ChangelogRecord = tuple[bytes, bytes | None, int, Headers]
 """Key, value, timestamp and headers, as in a changelog topic."""
@@ -121,6 +122,10 @@ class StateStore(abc.ABC):
     @abc.abstractmethod
     def is_open(self) -> bool:
         """Whether reads and writes are possible."""
+
+    def store_size(self) -> StoreSize | None:
+        """The size for metrics; None where it is not measured, and for a closed store. Any thread may call it."""
+        return None
 
     def set_flush_listener(self, listener: FlushListener, send_old_values: bool) -> bool:
         """Call `listener` with entries that leave the cache. False without a cache: then the caller forwards itself."""

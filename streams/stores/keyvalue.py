@@ -26,6 +26,7 @@ from odradek.streams.stores.interface import (
 )
 from odradek.streams.stores.maps import BytesMap, MemoryMap
 from odradek.streams.stores.rocksdb_config import setter_of
+from odradek.streams.stores.sizes import StoreSize, size_of
 from odradek.streams.stores.values import ValueCodec, key_bytes, serde_for
 
 if TYPE_CHECKING:
@@ -178,6 +179,9 @@ class PlainKeyValueStore(TimestampedKeyValueStore):
 
     def approximate_num_entries(self) -> int:
         return len(self._live())
+
+    def store_size(self) -> StoreSize | None:
+        return size_of(self._map)
 
     def restore(self, records: Sequence[ChangelogRecord]) -> None:
         codec = self._codec

@@ -11,6 +11,8 @@ from typing import Any, Final, Protocol
 
 from sortedcontainers import SortedList
 
+from odradek.streams.stores.sizes import StoreSize
+
 Cells = Iterator[tuple[bytes, Any]]
 
 _FEW: Final = 32  # so few keys are sorted for each read; more are kept in order
@@ -93,6 +95,10 @@ class MemoryMap:
 
     def __len__(self) -> int:
         return len(self._cells)
+
+    def store_size(self) -> StoreSize:
+        """The number of rows. For all threads."""
+        return StoreSize(len(self))
 
     def flush(self) -> None:
         """No effect: nothing is on disk."""

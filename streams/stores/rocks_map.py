@@ -23,6 +23,7 @@ from odradek.streams.errors import InvalidStateStoreError, StreamsError
 from odradek.streams.stores.maps import Cells
 from odradek.streams.stores.rocksdb_config import RocksDBConfigSetter
 from odradek.streams.stores.rocksdb_memory import OWN_BUFFER_BYTES, RocksDBMemory
+from odradek.streams.stores.sizes import StoreSize
 
 _ENTRY_BYTES: Final = 200  # of a buffered write beside its key and value: three objects and its place in the dict
 _ABSENT: Final = object()
@@ -172,6 +173,18 @@ class RocksMap:
             return self._db.property_int_value("rocksdb.cur-size-all-mem-tables") or 0
         except rocksdict.DbClosedError:
             return 0
+
+    def store_size(self) -> StoreSize | None:
+        """RocksDB's estimates, without the buffered writes; None once the map is closed. For all threads."""
+        read = self._db.property_int_value
+        try:
+            keys, files, memtables = (
+                read(f"rocksdb.{name}") or 0
+                for name in ("estimate-num-keys", "total-sst-files-size", "cur-size-all-mem-tables")
+            )
+        except rocksdict.DbClosedError:
+            return None
+        return StoreSize(keys, files, memtables)
 
     def flush_memtables(self) -> None:
         """Flush RocksDB's memtables to disk, but not the buffered writes. For all threads."""

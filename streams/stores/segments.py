@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from odradek.streams.stores.maps import BytesMap, MemoryMap
+from odradek.streams.stores.sizes import StoreSize, size_of
 from odradek.streams.stores.values import LONG
 
 if TYPE_CHECKING:
@@ -55,6 +56,9 @@ class Segments(Protocol):
 
     def drop_before(self, at: int) -> None:
         """Remove segments that are older."""
+
+    def store_size(self) -> StoreSize | None:
+        """The rows that have not been removed yet."""
 
     def flush(self) -> None: ...
 
@@ -102,6 +106,9 @@ class MemorySegments:
         for bucket in [each for each in self._buckets if each < oldest]:
             for key in self._buckets.pop(bucket):
                 self._rows.put(key, None)
+
+    def store_size(self) -> StoreSize | None:
+        return self._rows.store_size()
 
     def flush(self) -> None:
         return
@@ -175,6 +182,9 @@ class MapSegments:
             self._known -= expired
             self._rows.delete_range(_pack(0), _pack(oldest))
 
+    def store_size(self) -> StoreSize | None:
+        return size_of(self._rows)
+
     def flush(self) -> None:
         self._rows.flush()
 
@@ -204,6 +214,7 @@ class Expiring:
         """The latest time of a row so far, in ms."""
         self.get_unchecked = segments.get
         self.flush = segments.flush
+        self.store_size = segments.store_size
         self.close = segments.close
 
     def observe(self, at: int) -> None:

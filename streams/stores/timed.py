@@ -18,6 +18,7 @@ from odradek.streams.stores.cache import ENTRY_BYTES, Entry, NamedCache, headers
 from odradek.streams.stores.interface import ChangelogRecord, FlushListener, Rows, StateStore, StoreContext, not_open
 from odradek.streams.stores.keyvalue import holds_bytes, merged, open_map
 from odradek.streams.stores.segments import FOREVER, At, Expiring, MapSegments, MemorySegments, Segments, Span
+from odradek.streams.stores.sizes import StoreSize
 from odradek.streams.stores.values import LONG, ValueCodec, key_bytes, serde_for
 
 if TYPE_CHECKING:
@@ -64,6 +65,10 @@ class TimedStore(StateStore):
         self._decode = self._codec.decode_stored if self._in_rocks else self._codec.decode
         if spec.caching:
             self._cache = context.cache.named(self._namespace, self._write_down)
+
+    def store_size(self) -> StoreSize | None:
+        rows = self._rows
+        return None if rows is None else rows.store_size()
 
     @property
     def shows_all(self) -> bool:

@@ -25,6 +25,7 @@ from odradek.streams.stores.interface import (
 from odradek.streams.stores.keyvalue import open_map
 from odradek.streams.stores.maps import BytesMap
 from odradek.streams.stores.segments import LATEST_PREFIX, MapSegments
+from odradek.streams.stores.sizes import StoreSize, size_of
 from odradek.streams.stores.values import LONG, ValueCodec, key_bytes, serde_for
 
 if TYPE_CHECKING:
@@ -125,6 +126,9 @@ class SegmentedVersionedStore(VersionedKeyValueStore):
         self._codec = ValueCodec(spec.name, serde_for(spec, context, is_key=False), stamped=False)
         self._map = open_map(spec, context)
         self._segments = MapSegments(self._map, spec.segment_interval_ms)
+
+    def store_size(self) -> StoreSize | None:
+        return size_of(self._map)
 
     def _bytes(self, key: Any) -> bytes:
         if self._map is None:

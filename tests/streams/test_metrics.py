@@ -15,6 +15,7 @@ from odradek.broker_process import BrokerProcess
 from odradek.streams.driver import TopologyTestDriver
 from odradek.streams.dsl.builder import StreamsBuilder
 from odradek.streams.dsl.options import Consumed, Grouped, Materialized, Produced
+from odradek.streams.metered import NodeMeters
 from odradek.streams.metrics import MetricName, Metrics, flat, names
 from odradek.streams.metrics_page import serve_metrics
 from odradek.streams.recorded_metrics import Counter, RecordedStat
@@ -30,6 +31,10 @@ from tests.streams.oracle.java import Java, remove, state_folder
 from tests.support.eventually import eventually
 
 DAY_MS = 24 * 3600 * 1000
+NOT_IN_KAFKA_3_9 = {
+    ("stream-state-metrics", "num-keys"),  # KIP-1250
+    ("stream-processor-node-metrics", "process-latency-avg"),
+}
 
 
 class Clock:
@@ -183,7 +188,7 @@ def test_every_name_is_kafka_s(java: Java, broker: BrokerProcess, tmp_path: Path
             "topic-metrics",
         )
     } | {"consumer-fetch-manager-metrics"}
-    assert ours - java_names(java) == set()
+    assert {(group, name) for group, name, _ in ours - java_names(java)} == NOT_IN_KAFKA_3_9
 
 
 def test_a_driver_has_metrics() -> None:
@@ -198,6 +203,12 @@ def test_a_driver_has_metrics() -> None:
         one(metrics, "stream-processor-node-metrics", "process-total", processor_node_id="KSTREAM-SOURCE-0000000000")
         == 4
     )
+    for node in ("KSTREAM-AGGREGATE-0000000001", "KTABLE-TOSTREAM-0000000002", "KSTREAM-SINK-0000000003"):
+        assert one(metrics, "stream-processor-node-metrics", "process-total", processor_node_id=node) == 4, node
+        assert one(metrics, "stream-processor-node-metrics", "process-latency-avg", processor_node_id=node) > 0, node
+    for place, store in (("rocksdb", "counts"), ("in_memory", "memory"), ("rocksdb_window", "w-rocksDB")):
+        size = one(metrics, "stream-state-metrics", "num-keys", **{f"{place}_state_id": store})
+        assert size == (2 if "window" in place else 1), "a driver without state.dir has all stores in memory"
     assert one(metrics, "stream-state-metrics", "put-rate", rocksdb_state_id="counts") == pytest.approx(4 / 30)
     assert one(metrics, "stream-state-metrics", "get-rate", in_memory_state_id="memory") == pytest.approx(4 / 30)
     assert one(metrics, "stream-state-metrics", "put-latency-max", rocksdb_state_id="versioned") > 0
@@ -209,7 +220,8 @@ def test_a_driver_has_metrics() -> None:
 def test_detailed_metrics_need_the_recording_level() -> None:
     found = {(key.group, key.name) for key in driven(everything())}
     assert ("stream-task-metrics", "dropped-records-total") in found
-    assert not any(group in ("stream-state-metrics", "stream-record-cache-metrics") for group, _ in found)
+    assert {name for group, name in found if group == "stream-state-metrics"} == {"num-keys"}
+    assert not any(group in ("stream-processor-node-metrics", "stream-record-cache-metrics") for group, _ in found)
     assert ("stream-task-metrics", "process-total") not in found
 
 
@@ -292,3 +304,47 @@ def test_names_for_prometheus_are_those_of_the_jmx_exporter() -> None:
             7.0,
         ),
     ]
+
+
+def test_stores_on_disk_have_rocksdb_s_estimates(tmp_path: Path) -> None:
+    builder = StreamsBuilder()
+    builder.stream("in", Consumed(STRING, STRING)).group_by_key(Grouped(STRING, STRING)).count("counts")
+    with TopologyTestDriver(builder.build(), {"state.dir": str(tmp_path)}) as driver:
+        for key in ("a", "b"):
+            driver.create_input_topic("in", STRING, STRING).pipe_input(key, "v")
+        metrics = driver.metrics()
+        store = driver.get_state_store("counts")
+    named = {"task_id": "0_0", "rocksdb_state_id": "counts"}
+    assert one(metrics, "stream-state-metrics", "estimate-num-keys", **named) == 2
+    sizes = [one(metrics, "stream-state-metrics", name, **named) for name in SIZES]
+    assert sum(sizes) > 0
+    assert store.store_size() is None, "the store is closed"
+
+
+SIZES = ("total-sst-files-size", "cur-size-all-mem-tables")
+
+
+def test_the_time_of_a_node_is_that_of_its_own_work() -> None:
+    clock_ns = [0]
+    meters = NodeMeters(lambda: clock_ns[0])
+
+    def work(key: Any, value: Any, timestamp: int, headers: Any) -> None:
+        clock_ns[0] += value
+
+    leaf = meters.metered("leaf", work)
+
+    def forward(key: Any, value: Any, timestamp: int, headers: Any) -> None:
+        clock_ns[0] += 5
+        leaf(key, value, timestamp, headers)
+        leaf(key, value, timestamp, headers)
+        if value == 7:
+            raise ValueError("of the node")
+
+    root = meters.metered("root", forward)
+    root(None, 10, 0, None)
+    with pytest.raises(ValueError, match="of the node"):
+        root(None, 7, 0, None)
+    assert {name: (each.records, each.nanoseconds) for name, each in meters.nodes.items()} == {
+        "leaf": (4, 34),
+        "root": (2, 10),
+    }
