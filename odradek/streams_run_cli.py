@@ -9,49 +9,25 @@ Modules that a command needs are imported when it runs: every command of `odrade
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import socket
 import sys
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Final, NoReturn, TypeVar
+from typing import Any, TypeVar
 
 import click
 
 from odradek.addresses import host_and_port
 from odradek.log_lines import FORMATS, LEVELS, log_to_stderr, say_process
-from odradek.standard_streams import print_line
+from odradek.streams_application import application_options, fail, read_properties
 
-_REFRESH_S: Final = 1.0
-_CLEAR: Final = "\033[H\033[J"
-"""Moves the cursor of a terminal to the first line and clears what follows."""
-_FOLDER: Final = click.Path(path_type=Path, file_okay=False, exists=True)
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
-def _application_options(function: _Function) -> _Function:
+def _run_options(function: _Function) -> _Function:
     """What a worker needs, too: the supervisor passes these on."""
     options = (
-        click.argument("application", metavar="MODULE:TOPOLOGY"),
-        click.option(
-            "--properties",
-            type=click.Path(path_type=Path, dir_okay=False, exists=True),
-            metavar="FILE",
-            help="Properties of the application; each start of a process reads them again.",
-        ),
-        click.option(
-            "--set", "overrides", multiple=True, metavar="NAME=VALUE", help="Set a property over the file's value."
-        ),
-        click.option(
-            "--app-dir",
-            type=_FOLDER,
-            default=".",
-            show_default=True,
-            metavar="FOLDER",
-            help="Where MODULE is searched for first.",
-        ),
         click.option("--threads", type=click.IntRange(1), metavar="T", help="num.stream.threads of each process."),
         click.option(
             "--close-timeout",
@@ -67,11 +43,11 @@ def _application_options(function: _Function) -> _Function:
     )
     for option in reversed(options):
         function = option(function)
-    return function
+    return application_options(function)
 
 
 @click.command()
-@_application_options
+@_run_options
 @click.option(
     "--processes", type=click.IntRange(1), default=1, show_default=True, metavar="N", help="How many to start."
 )
@@ -114,7 +90,7 @@ def run(
     from odradek.streams_run import AddressError, supervise
 
     log_to_stderr(log_level, log_format)
-    _properties(application["properties"], application["overrides"])  # errors appear before any process starts
+    read_properties(application["properties"], application["overrides"])  # errors appear before any process starts
     if restart_backoff_ms > restart_backoff_max_ms:
         raise click.UsageError("--restart-backoff-ms must not be above --restart-backoff-max-ms")
     try:
@@ -127,12 +103,12 @@ def run(
             json_log=log_format == "json",
         )
     except AddressError as error:
-        _fail(str(error))
+        fail(str(error))
     sys.exit(status)
 
 
 @click.command(hidden=True)
-@_application_options
+@_run_options
 @click.option("--process", type=click.IntRange(0), required=True, help="The number of this process.")
 @click.option("--status-fd", type=click.IntRange(0), required=True, help="The descriptor of the status channel.")
 def worker(process: int, status_fd: int, log_level: str, log_format: str, **application: Any) -> None:
@@ -144,7 +120,7 @@ def worker(process: int, status_fd: int, log_level: str, log_format: str, **appl
     settings = WorkerSettings(
         application["application"],
         application["app_dir"],
-        _properties(application["properties"], application["overrides"]),
+        read_properties(application["properties"], application["overrides"]),
         process,
         application["threads"],
         application["close_timeout_s"],
@@ -164,40 +140,15 @@ def top(url: str | None, port: int | None, once: bool) -> None:
     """
     if (url is None) == (port is None):
         raise click.UsageError("either URL or --port is required, the metrics page of odradek streams run --metrics")
-    from odradek.streams_top import PageError, StatusPage
+    from odradek.live_screen import show
+    from odradek.metrics_source import MetricsSource, PageError
+    from odradek.streams_top import StatusPage
 
-    page = StatusPage(url if url is not None else f"127.0.0.1:{port}")
+    page = StatusPage(MetricsSource(url if url is not None else f"127.0.0.1:{port}"))
     try:
-        if once or not sys.stdout.isatty():
-            print_line(page.table())
-            return
-        with contextlib.suppress(KeyboardInterrupt):
-            while True:
-                click.echo(f"{_CLEAR}{page.table()}")
-                time.sleep(_REFRESH_S)
+        show(page.table, live=not once)
     except PageError as error:
-        _fail(str(error))
-
-
-def _properties(path: Path | None, overrides: Sequence[str]) -> dict[str, str]:
-    """The properties of a file, overridden by NAME=VALUE texts. Ends the command where they cannot be read."""
-    from odradek.broker.config.properties import parse_properties
-    from odradek.broker.config.types import ConfigError
-
-    properties: dict[str, str] = {}
-    if path is not None:
-        try:
-            properties = parse_properties(path.read_bytes())
-        except OSError as error:
-            _fail(f"cannot read {path}: {error.strerror}")
-        except ConfigError as error:
-            _fail(f"cannot read {path}: {error.message}")
-    for text in overrides:
-        name, equals, value = text.partition("=")
-        if not equals or not name:
-            raise click.UsageError(f"--set {text}: must be NAME=VALUE")
-        properties[name.strip()] = value
-    return properties
+        fail(str(error))
 
 
 def _worker_arguments(
@@ -228,8 +179,3 @@ def _worker_command(arguments: Sequence[str], number: int, descriptor: int) -> l
     from odradek.ready_process import OWN_COMMAND
 
     return [*OWN_COMMAND, "streams", "worker", *arguments, f"--process={number}", f"--status-fd={descriptor}"]
-
-
-def _fail(message: str) -> NoReturn:
-    click.echo(f"odradek: {message}", err=True)
-    sys.exit(1)

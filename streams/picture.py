@@ -7,14 +7,17 @@ point in each; within a layer boxes are ordered by the middle of their neighbors
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
+from types import MappingProxyType
 from typing import Final, Literal
 
-from odradek.streams.topology import ProcessorNode, SinkNode, SourceNode, Topology
+from odradek.streams.topology import ProcessorNode, SinkNode, SourceNode, Topology, topic_text
 
 Kind = Literal["topic", "source", "processor", "sink", "store", "point"]
+Notes = Mapping[tuple[str, str], str]
+"""Short texts for boxes, by their kind and their text."""
 
 CHARACTER: Final = 6.6
 """The width of a character of the font, in px."""
@@ -23,6 +26,7 @@ GAP: Final = 18
 LAYER: Final = 62
 MARGIN: Final = 24
 SWEEPS: Final = 8
+NO_NOTES: Final[Notes] = MappingProxyType({})
 _FILL: Final = {"topic": "#fff3cd", "source": "#d6e9ff", "processor": "#ffffff", "sink": "#d9f2df", "store": "#f1e3ff"}
 
 
@@ -37,11 +41,15 @@ class Box:
     y: float = 0.0
     above: list[Box] = field(default_factory=list, repr=False)
     below: list[Box] = field(default_factory=list, repr=False)
+    note: str = ""
+    """A measurement, in gray after the text."""
 
     @property
     def width(self) -> float:
         """The width with room around the text; a point of an edge has little."""
-        return 4.0 if self.kind == "point" else len(self.text) * CHARACTER + 20
+        if self.kind == "point":
+            return 4.0
+        return (len(self.text) + (len(self.note) + 2 if self.note else 0)) * CHARACTER + 20
 
 
 @dataclass(slots=True)
@@ -56,9 +64,9 @@ class Frame:
     height: float
 
 
-def picture(topology: Topology) -> str:
-    """The SVG of a topology, as text."""
-    frames = [_frame(topology, index, names) for index, names in enumerate(topology.node_groups())]
+def picture(topology: Topology, notes: Notes = NO_NOTES) -> str:
+    """The SVG of a topology, as text, with a note in each box that has one."""
+    frames = [_frame(topology, index, names, notes) for index, names in enumerate(topology.node_groups())]
     width = max((frame.width for frame in frames), default=0) + 2 * MARGIN
     parts: list[str] = []
     left = top = bottom = float(MARGIN)
@@ -83,7 +91,7 @@ def picture(topology: Topology) -> str:
 # ---- contents of a frame
 
 
-def _frame(topology: Topology, index: int, names: Sequence[str]) -> Frame:
+def _frame(topology: Topology, index: int, names: Sequence[str], notes: Notes) -> Frame:
     """Boxes and edges of one sub-topology, with their positions."""
     is_global = bool(topology.global_nodes.intersection(names))
     title = f"Sub-topology {index}" + (" (global store, makes no tasks)" if is_global else "")
@@ -91,6 +99,8 @@ def _frame(topology: Topology, index: int, names: Sequence[str]) -> Frame:
     boxes = list({id(box): box for edge in edges for box in edge[:2]}.values())
     if not boxes:
         boxes = [Box("source", name) for name in names]
+    for box in boxes:
+        box.note = notes.get((box.kind, box.text), "")
     _choose_layers(boxes, edges)
     routes = [_route(upper, lower, boxes, dashed) for upper, lower, dashed in edges]
     layers: list[list[Box]] = [[] for _ in range(max(box.layer for box in boxes) + 1)]
@@ -122,8 +132,7 @@ def _edges(topology: Topology, names: Sequence[str]) -> list[tuple[Box, Box, boo
         if isinstance(node, ProcessorNode):
             edges += [(box(kind, name), box("store", store), True) for store in node.stores]
         else:
-            topic = node.topic if isinstance(node.topic, str) else f"{getattr(node.topic, '__name__', 'chosen')}(…)"
-            edges.append((box(kind, name), box("topic", topic), False))
+            edges.append((box(kind, name), box("topic", topic_text(node)), False))
     return edges
 
 
@@ -228,5 +237,6 @@ def _drawn_box(box: Box) -> str:
             f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{HEIGHT}" rx="{radius:.0f}" '
             f'fill="{fill}" stroke="#777"/>'
         )
-    text = f'<text x="{box.x:.1f}" y="{box.y + 4:.1f}" text-anchor="middle">{escape(box.text)}</text>'
+    note = f'  <tspan fill="#777">{escape(box.note)}</tspan>' if box.note else ""
+    text = f'<text x="{box.x:.1f}" y="{box.y + 4:.1f}" text-anchor="middle">{escape(box.text)}{note}</text>'
     return f"<g><title>{box.kind}: {escape(box.text)}</title>{shape}{text}</g>"

@@ -253,6 +253,7 @@ def test_only_runtime_modules_import_the_clients_and_two_modules_rocksdb() -> No
     homes = (
         "odradek.streams.running.",
         "odradek.streams.examples.",
+        "odradek.streams.provisioning.topic_admin",
         "odradek.streams.reset",
         "odradek.streams.serdes.schema_registry",
     )

@@ -55,8 +55,7 @@ def plan(topology: Topology, application_id: str, existing: Mapping[str, int]) -
     repartition = {name: topic for each in subtopologies.values() for name, topic in each.repartition_topics.items()}
     partitions = _source_partitions(subtopologies, repartition, existing)
     _derive(subtopologies, repartition, partitions)
-    for group in topology.copartitioned:
-        _align(_topics_of(topology, group, application_id, existing), repartition, partitions)
+    _align_all(topology, application_id, existing, repartition, partitions)
     tasks: dict[TaskId, TaskTopics] = {}
     changelogs: dict[str, TopicPartition] = {}
     for index, each in subtopologies.items():
@@ -130,6 +129,24 @@ def _topics_of(topology: Topology, group: Iterable[str], application_id: str, ex
         assert isinstance(node, SourceNode)
         topics.update(dict.fromkeys(topology.source_of(node, application_id, tuple(existing))))
     return list(topics)
+
+
+def _align_all(
+    topology: Topology,
+    application_id: str,
+    existing: Mapping[str, int],
+    repartition: Mapping[str, InternalTopic],
+    partitions: dict[str, int],
+) -> None:
+    """Align the partition counts of each group of topics. Raises TopologyError with a line for each that differs."""
+    problems: dict[str, None] = {}
+    for group in topology.copartitioned:
+        try:
+            _align(_topics_of(topology, group, application_id, existing), repartition, partitions)
+        except TopologyError as error:
+            problems[str(error)] = None
+    if problems:
+        raise TopologyError("\n".join(problems))
 
 
 def _align(topics: list[str], repartition: Mapping[str, InternalTopic], partitions: dict[str, int]) -> None:

@@ -41,6 +41,15 @@ def load_topology(name: str, folder: Path) -> Topology:
             found = getattr(found, part)
         except AttributeError as error:
             raise ApplicationError(f"module {module_name!r} has no attribute {attribute!r}") from error
+    return topology_of(found, name)
+
+
+def topology_of(found: Any, name: str) -> Topology:
+    """The topology of a Topology, a StreamsBuilder, or a function without parameters that returns one of them.
+
+    `name` is that of the object, for the message of ApplicationError. Raises TopologyError, and the exceptions of the
+    function.
+    """
     made = found() if callable(found) and not isinstance(found, Topology | StreamsBuilder) else found
     if isinstance(made, StreamsBuilder):
         return made.build()

@@ -9,6 +9,7 @@ from typing import Final
 from prometheus_client.parser import text_string_to_metric_families
 
 from odradek.streams.supervisor.page import PREFIX
+from odradek.streams.text_table import text_table
 
 _THREADS: Final = "kafka_streams_stream_metrics_alive_stream_threads"
 _PROCESSED: Final = "kafka_streams_stream_thread_metrics_process_total"
@@ -97,15 +98,7 @@ def render(rows: Iterable[Row]) -> str:
             total.rate += row.rate
             total.restarts += row.restarts
         lines.append([*_cells(total)[:-1], ""])
-    table = [list(_HEADINGS), *lines]
-    widths = [max(len(line[column]) for line in table) for column in range(len(_HEADINGS))]
-    return "\n".join(
-        "  ".join(
-            cell.ljust(width) if heading in _TEXTS else cell.rjust(width)
-            for heading, cell, width in zip(_HEADINGS, line, widths, strict=True)
-        ).rstrip()
-        for line in table
-    )
+    return text_table(_HEADINGS, lines, _TEXTS)
 
 
 def _cells(row: Row) -> list[str]:
