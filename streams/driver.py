@@ -35,6 +35,7 @@ from odradek.streams.operators.emission import EMIT_INTERVAL as WINDOW_EMIT_INTE
 from odradek.streams.operators.stream_join import EMIT_INTERVAL as JOIN_EMIT_INTERVAL
 from odradek.streams.records import Headers, Record
 from odradek.streams.serdes import Serde
+from odradek.streams.shown_results import ResultStore
 from odradek.streams.stores.interface import (
     KeyValueStore,
     SessionStore,
@@ -164,31 +165,39 @@ class TopologyTestDriver:
         Raises ValueError for a store of another kind, as all of these methods do.
         """
         store = self._store_of(name, "key-value")
-        return KeyValueStoreFacade(store) if store is not None and self._builder(name).stamped else store
+        facade = store is not None and self._builder(name).stamped
+        found: KeyValueStore | KeyValueStoreFacade | None = self._shown(
+            name, KeyValueStoreFacade(store) if facade else store
+        )
+        return found
 
     def get_timestamped_key_value_store(self, name: str) -> TimestampedKeyValueStore | None:
         """A key-value store of `(value, timestamp)`."""
-        found: TimestampedKeyValueStore | None = self._store_of(name, "key-value", stamped=True)
+        found: TimestampedKeyValueStore | None = self._shown(
+            name, self._store_of(name, "key-value", stamped=True), True
+        )
         return found
 
     def get_versioned_key_value_store(self, name: str) -> VersionedKeyValueStore | None:
         """A store of all versions of a value."""
-        found: VersionedKeyValueStore | None = self._store_of(name, "versioned")
+        found: VersionedKeyValueStore | None = self._shown(name, self._store_of(name, "versioned"))
         return found
 
     def get_window_store(self, name: str) -> WindowStore | WindowStoreFacade | None:
         """A window store of values without timestamps."""
         store = self._store_of(name, "window")
-        return WindowStoreFacade(store) if store is not None and self._builder(name).stamped else store
+        facade = store is not None and self._builder(name).stamped
+        found: WindowStore | WindowStoreFacade | None = self._shown(name, WindowStoreFacade(store) if facade else store)
+        return found
 
     def get_timestamped_window_store(self, name: str) -> TimestampedWindowStore | None:
         """A window store of `(value, timestamp)`."""
-        found: TimestampedWindowStore | None = self._store_of(name, "window", stamped=True)
+        found: TimestampedWindowStore | None = self._shown(name, self._store_of(name, "window", stamped=True), True)
         return found
 
     def get_session_store(self, name: str) -> SessionStore | None:
         """A session store."""
-        found: SessionStore | None = self._store_of(name, "session")
+        found: SessionStore | None = self._shown(name, self._store_of(name, "session"))
         return found
 
     def metrics(self) -> Metrics:
@@ -204,6 +213,11 @@ class TopologyTestDriver:
 
     def _builder(self, name: str) -> Any:
         return self.topology.stores.get(name) or self.topology.global_stores[name]
+
+    def _shown(self, name: str, store: Any, stamped: bool = False) -> Any:
+        """The store, which shows results where it holds the states of an aggregation by name."""
+        result = None if store is None else getattr(self._builder(name), "result", None)
+        return store if result is None else ResultStore(store, result, stamped)
 
     def _store_of(self, name: str, kind: str, stamped: bool = False) -> Any:
         store = self._tasks.stores.get(name)

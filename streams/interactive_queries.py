@@ -123,7 +123,8 @@ class InteractiveQueries(ABC):
         self._state.check_alive()
         if name in self.topology.global_stores:
             return global_result()
-        return query_tasks(self.stream_threads, request, bool(getattr(builder, "stamped", False)))
+        stamped, result = bool(getattr(builder, "stamped", False)), getattr(builder, "result", None)
+        return query_tasks(self.stream_threads, request, stamped, result)
 
     def query_metadata_for_key(
         self, store: str, key: Any, serializer: Serde[Any] | Serializer, partitioner: Partitioner | None = None

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from odradek.streams.errors import InvalidStateStoreError
-from odradek.streams.query_execution import execute
+from odradek.streams.query_execution import BARE, execute
+from odradek.streams.shown_results import Result, shown, shown_rows
 from odradek.streams.state_query import (
     FailureReason,
     Position,
@@ -26,8 +27,12 @@ NOT_PRESENT: Final = "The requested partition was not present at the time of the
 NOT_GLOBAL: Final = "Global stores do not yet support the KafkaStreams#query API. Use KafkaStreams#store instead."
 
 
-def query_tasks(threads: Sequence[StreamThread], request: StateQueryRequest, stamped: bool) -> StateQueryResult:
-    """The results of a request, by partition. `stamped`: values are `(value, timestamp)` in the store."""
+def query_tasks(
+    threads: Sequence[StreamThread], request: StateQueryRequest, stamped: bool, result_of: Result | None = None
+) -> StateQueryResult:
+    """The results of a request, by partition. `stamped`: values are `(value, timestamp)` in the store; `result_of` is
+    what shows them, where they are states.
+    """
     result, wanted = StateQueryResult(), request.partitions
     for thread in threads:
         for state, active in thread.states():
@@ -36,7 +41,10 @@ def query_tasks(threads: Sequence[StreamThread], request: StateQueryRequest, sta
                 continue
             known = result.partition_results.get(partition)
             if known is None or known.is_failure:
-                result.partition_results[partition] = _answer(thread, state, active, store, request, stamped)
+                found = _answer(thread, state, active, store, request, stamped)
+                if result_of is not None and found.is_success:
+                    found.value = _shown(found.value, result_of, stamped and not isinstance(request.query, BARE))
+                result.partition_results[partition] = found
     for partition in sorted(set(wanted or ()) - result.partition_results.keys()):
         result.partition_results[partition] = QueryResult(None, FailureReason.NOT_PRESENT, NOT_PRESENT)
     return result
@@ -69,6 +77,11 @@ def _answer(
         took_us = (time.perf_counter_ns() - started) // 1000
         found.execution_info.append(f"store={store.name} task={state.task_id} thread={thread.name} took_us={took_us}")
     return found
+
+
+def _shown(value: Any, result_of: Result, stamped: bool) -> Any:
+    """The answer to a query with results in place of states."""
+    return (shown_rows if isinstance(value, Iterator) else shown)(value, result_of, stamped)
 
 
 def _position(thread: StreamThread, task_id: TaskId) -> Position:

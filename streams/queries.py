@@ -27,6 +27,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 from odradek.streams.errors import InvalidStateStoreError, UnknownStateStoreError
+from odradek.streams.shown_results import Result, shown
 from odradek.streams.stores.interface import (
     KeyValueStore,
     Rows,
@@ -100,12 +101,11 @@ class FairLock:
 class _View:
     """The common part of all views: reads several stores as one."""
 
-    def __init__(self, name: str, find: Find, strip: bool) -> None:
-        """`strip`: values are `(value, timestamp)` in the store, and plain ones here."""
+    def __init__(self, name: str, find: Find, convert: Callable[[Any], Any] | None) -> None:
+        """`convert` makes the values of the view from those of the store; None where they are the same."""
         self.name = name
         self._find = find
-        self._bare: Callable[[Any], Any] = _value_of if strip else _as_it_is
-        self._strip = strip
+        self._convert = convert
 
     def _first(self, read: Callable[[Any], Any]) -> Any:
         """The first result that is not None."""
@@ -113,7 +113,7 @@ class _View:
             with lock:
                 found = read(check_open(store))
             if found is not None:
-                return self._bare(found)
+                return found if self._convert is None else self._convert(found)
         return None
 
     def _first_rows(self, read: Callable[[Any], Iterator[Any]]) -> Rows:
@@ -131,7 +131,8 @@ class _View:
         return self._rows(_in_turn(self._find(), read))
 
     def _rows(self, rows: Iterator[Any]) -> Rows:
-        return Rows(((key, value[0]) for key, value in rows) if self._strip else rows)
+        convert = self._convert
+        return Rows(rows if convert is None else ((key, convert(value)) for key, value in rows))
 
 
 class ReadOnlyKeyValueStore(_View):
@@ -291,7 +292,7 @@ def make_view(topology: Topology, name: str, kind: str, find: Find) -> Any:
         raise InvalidStateStoreError(
             f"The state store {name} is no {kind} store, but a {'timestamped ' if has_time else ''}{actual} store"
         )
-    return VIEWS[plain](name, find, has_time and not stamped)
+    return VIEWS[plain](name, find, _conversion(has_time and not stamped, stamped, getattr(builder, "result", None)))
 
 
 class LocalStores:
@@ -380,8 +381,13 @@ def _value_of(stamped: Any) -> Any:
     return stamped[0]
 
 
-def _as_it_is(found: Any) -> Any:
-    return found
+def _conversion(strip: bool, stamped: bool, result: Result | None) -> Callable[[Any], Any] | None:
+    """From the values of a store to those of its view. `strip`: without their timestamps, which the store has."""
+    if result is None:
+        return _value_of if strip else None
+    if strip:
+        return lambda found: result(found[0])
+    return lambda found: shown(found, result, stamped)
 
 
 def _ms(moment: Time) -> int:

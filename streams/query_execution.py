@@ -33,6 +33,8 @@ from odradek.streams.stores.interface import (
 )
 
 Handler = Callable[[Any, Any], Any]
+BARE: Final = (KeyQuery, RangeQuery)
+"""The queries whose answers have no timestamps, though the store may have them."""
 
 
 def execute(
@@ -77,7 +79,7 @@ def _handler(store: Any, stamped: bool, query: Query) -> Handler | None:
     kind, found = _HANDLERS[type(query)]
     if not isinstance(store, kind):
         return None
-    if stamped and type(query) in (KeyQuery, RangeQuery):
+    if stamped and type(query) in BARE:
         return _plain_key if isinstance(query, KeyQuery) else _plain_range
     return found
 

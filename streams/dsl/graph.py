@@ -58,7 +58,7 @@ class Graph:
         self.repartitions: dict[str, RepartitionNode] = {}
         """By the names of their source nodes."""
         self._problems: dict[str, None] = {}
-        """Wrong functions of operators, for build()."""
+        """Wrong functions of operators, and operators that cannot be, for build()."""
 
     # ---- names
 
@@ -89,7 +89,11 @@ class Graph:
         """
         problem = problem_of(function, forms)
         if problem is not None:
-            self._problems[f"Invalid topology: {node}: {role} {problem}"] = None
+            self.reject(node, f"{role} {problem}")
+
+    def reject(self, node: str, reason: str) -> None:
+        """Make build() fail, with the name of this operator and the reason."""
+        self._problems[f"Invalid topology: {node}: {reason}"] = None
 
     def add(self, write: Write, *, parents: tuple[str, ...] = (), provides: str | None = None) -> None:
         """Call `write` at build(), after the nodes added before.
@@ -175,7 +179,7 @@ class Graph:
     def build(self, topology: Topology) -> None:
         """Write every node: among nodes whose parents are written, always the one that was added first.
 
-        Raises ArgumentError with all wrong functions, and TopologyError.
+        Raises ArgumentError with all wrong functions and rejected operators, and TopologyError.
         """
         if self._problems:
             raise ArgumentError("\n".join(self._problems))

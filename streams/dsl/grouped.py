@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 from odradek.streams.dsl.graph import Graph
 from odradek.streams.dsl.ktable import KTable
 from odradek.streams.dsl.materialization import Materialization, materialization
+from odradek.streams.dsl.named_aggregations import NamedAggregations
 from odradek.streams.dsl.options import Grouped, Materialized
 from odradek.streams.functions import AGGREGATOR, OF_NOTHING, REDUCER
-from odradek.streams.java_names import JavaNames
 from odradek.streams.operators import aggregate as operators
 from odradek.streams.operators.repartition import ChangeSerde, RepartitionNode, repartition_node
 from odradek.streams.operators.table import TableSupplier
@@ -23,6 +23,7 @@ from odradek.streams.stores.builders import StoreBuilder
 from odradek.streams.topology import Topology
 
 if TYPE_CHECKING:
+    from odradek.streams.aggregations import Aggregation
     from odradek.streams.dsl.cogroup import CogroupedKStream
     from odradek.streams.dsl.windowed import SessionWindowedKStream, TimeWindowedKStream
     from odradek.streams.windows import SessionWindows, SlidingWindows, TimeWindows, Windows
@@ -37,7 +38,12 @@ TABLE_AGGREGATE = "KTABLE-AGGREGATE-"
 TABLE_REDUCE = "KTABLE-REDUCE-"
 
 
-class KGroupedStream(JavaNames, Generic[K, V]):
+def nothing() -> Any:
+    """The initial state of reduce() and of aggregations by name."""
+    return None
+
+
+class KGroupedStream(NamedAggregations[K, K, V], Generic[K, V]):
     """A stream whose records are grouped by their keys."""
 
     def __init__(
@@ -94,6 +100,14 @@ class KGroupedStream(JavaNames, Generic[K, V]):
         self.graph.check(node, "aggregator", aggregator, AGGREGATOR)
         supplier = operators.StreamAggregate(store_settings.store_name, initializer, aggregator)
         return self.aggregation(node, supplier, store_settings, store_settings.key_value_store())
+
+    def _aggregated(
+        self, aggregation: Aggregation[Any], materialized: Materialized[K, Any], name: str | None
+    ) -> KTable[K, Any]:
+        return self.aggregate(nothing, aggregation.aggregator, materialized, name=name)
+
+    def _serde_of_values(self) -> Serde[V] | None:
+        return self.value
 
     # ---- called by aggregations of every kind, also windowed ones
 
@@ -163,7 +177,7 @@ class KGroupedStream(JavaNames, Generic[K, V]):
         return CogroupedKStream.of(self, aggregator)
 
 
-class KGroupedTable(JavaNames, Generic[K, V]):
+class KGroupedTable(NamedAggregations[K, K, V], Generic[K, V]):
     """A table whose rows are grouped by another key."""
 
     def __init__(self, graph: Graph, node: str, grouped: Grouped[K, V], sources: frozenset[str]) -> None:
@@ -221,6 +235,17 @@ class KGroupedTable(JavaNames, Generic[K, V]):
         self.graph.check(table.node, "adder", adder, AGGREGATOR)
         self.graph.check(table.node, "subtractor", subtractor, AGGREGATOR)
         return table
+
+    def _aggregated(
+        self, aggregation: Aggregation[Any], materialized: Materialized[K, Any], name: str | None
+    ) -> KTable[K, Any]:
+        table = self.aggregate(nothing, aggregation.aggregator, aggregation.subtractor, materialized, name=name)
+        if aggregation.cannot_subtract:
+            self.graph.reject(table.node, f"{aggregation.name}() of a table: {aggregation.cannot_subtract}")
+        return table
+
+    def _serde_of_values(self) -> Serde[V] | None:
+        return self.value
 
     def _aggregation(
         self, supplier: TableSupplier, name: str | None, prefix: str, store_settings: Materialization

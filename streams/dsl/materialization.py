@@ -6,8 +6,8 @@ store that the user named, or described, can be queried; any other store exists 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
 from datetime import timedelta
 from typing import Any
 
@@ -19,6 +19,21 @@ from odradek.streams.stores.builders import StoreBuilder, timestamped_key_value_
 from odradek.streams.stores.suppliers import DslStoreSuppliers
 
 IN_MEMORY = "in_memory"
+
+
+@dataclass(frozen=True)
+class StateMaterialized(Materialized[Any, Any]):
+    """The store of an aggregation by name: the user's settings, and how queries show a state."""
+
+    result: Callable[[Any], Any] | None = None
+
+    @classmethod
+    def of(
+        cls, given: Materialized[Any, Any], serde: Serde[Any], result: Callable[[Any], Any] | None
+    ) -> StateMaterialized:
+        """The same settings, with this serde of values where the user gave none."""
+        settings = {each.name: getattr(given, each.name) for each in fields(Materialized)}
+        return cls(**{**settings, "value": given.value or serde, "result": result})
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +51,8 @@ class Materialization:
     retention_ms: int | None
     store_type: str | DslStoreSuppliers | None
     store: StoreBuilder | None
+    result: Callable[[Any], Any] | None = None
+    """See StoreBuilder.result."""
 
     def with_default_serdes(self, key: Serde[Any] | None, value: Serde[Any] | None) -> Materialization:
         """The same, with these serdes where the user gave none."""
@@ -59,7 +76,7 @@ class Materialization:
         """A store's builder with the user's settings of caching and logging."""
         if isinstance(self.store_type, DslStoreSuppliers):
             builder = self.store_type.supplied(builder)
-        builder = builder.with_caching(self.caching)
+        builder = replace(builder, result=self.result).with_caching(self.caching)
         return builder.with_logging(self.log_config) if self.logging else builder.without_logging()
 
     def key_value_store(self) -> StoreBuilder:
@@ -99,4 +116,5 @@ def materialization(
         retention_ms=round(retention / timedelta(milliseconds=1)) if isinstance(retention, timedelta) else retention,
         store_type=store_settings.store_type,
         store=store,
+        result=store_settings.result if isinstance(store_settings, StateMaterialized) else None,
     )

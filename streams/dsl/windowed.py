@@ -10,17 +10,18 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from odradek.streams.dsl.grouped import nothing
 from odradek.streams.dsl.materialization import Materialization, materialization
+from odradek.streams.dsl.named_aggregations import NamedAggregations
 from odradek.streams.dsl.options import Materialized
 from odradek.streams.errors import TopologyError
 from odradek.streams.functions import AGGREGATOR, MERGER, OF_NOTHING, REDUCER
-from odradek.streams.java_names import JavaNames
 from odradek.streams.operators import aggregate as plain
 from odradek.streams.operators.sessions import SessionAggregate
 from odradek.streams.operators.sliding import SlidingAggregate
 from odradek.streams.operators.windowed import CustomWindowedAggregate, WindowedAggregate, WindowedTable
 from odradek.streams.records import Windowed
-from odradek.streams.serdes import LONG, session_windowed_serde, windowed_serde
+from odradek.streams.serdes import LONG, Serde, session_windowed_serde, windowed_serde
 from odradek.streams.stores.builders import StoreBuilder, session_store, timestamped_window_store
 from odradek.streams.windows import (
     END_OF_TIME,
@@ -33,6 +34,7 @@ from odradek.streams.windows import (
 )
 
 if TYPE_CHECKING:
+    from odradek.streams.aggregations import Aggregation
     from odradek.streams.dsl.grouped import KGroupedStream
     from odradek.streams.dsl.ktable import KTable
 
@@ -57,7 +59,20 @@ def windowed_stream(grouped: KGroupedStream[K, V], windows: Any) -> Any:
     )
 
 
-class TimeWindowedKStream(JavaNames, Generic[K, V]):
+class WindowedKStream(NamedAggregations[K, Windowed[K], V], Generic[K, V]):
+    """The common part of grouped streams in windows."""
+
+    def __init__(self, grouped: KGroupedStream[K, V]) -> None:
+        self._grouped = grouped
+
+    def _store_settings(self, materialized: Materialized[Any, Any] | str | None, prefix: str) -> Materialization:
+        return materialization(materialized, self._grouped.graph, prefix)
+
+    def _serde_of_values(self) -> Serde[V] | None:
+        return self._grouped.value
+
+
+class TimeWindowedKStream(WindowedKStream[K, V]):
     """A grouped stream in windows of a fixed length, aligned or sliding."""
 
     def __init__(
@@ -66,7 +81,7 @@ class TimeWindowedKStream(JavaNames, Generic[K, V]):
         windows: FixedWindows,
         emit: EmitStrategy = EmitStrategy.ON_WINDOW_UPDATE,
     ) -> None:
-        self._grouped = grouped
+        super().__init__(grouped)
         self._windows = windows
         self._emit = emit
 
@@ -115,8 +130,10 @@ class TimeWindowedKStream(JavaNames, Generic[K, V]):
         self._grouped.graph.check(table.node, "aggregator", aggregator, AGGREGATOR)
         return table
 
-    def _store_settings(self, materialized: Materialized[Any, Any] | str | None, prefix: str) -> Materialization:
-        return materialization(materialized, self._grouped.graph, prefix)
+    def _aggregated(
+        self, aggregation: Aggregation[Any], materialized: Materialized[K, Any], name: str | None
+    ) -> KTable[Windowed[K], Any]:
+        return self.aggregate(nothing, aggregation.aggregator, materialized, name=name)
 
     def _table(
         self,
@@ -135,7 +152,7 @@ class TimeWindowedKStream(JavaNames, Generic[K, V]):
         return self._grouped.aggregation(node, supplier, store_settings, store, key=key)
 
 
-class SessionWindowedKStream(JavaNames, Generic[K, V]):
+class SessionWindowedKStream(WindowedKStream[K, V]):
     """A grouped stream in sessions."""
 
     def __init__(
@@ -144,7 +161,7 @@ class SessionWindowedKStream(JavaNames, Generic[K, V]):
         windows: SessionWindows,
         emit: EmitStrategy = EmitStrategy.ON_WINDOW_UPDATE,
     ) -> None:
-        self._grouped = grouped
+        super().__init__(grouped)
         self._windows = windows
         self._emit = emit
 
@@ -197,8 +214,10 @@ class SessionWindowedKStream(JavaNames, Generic[K, V]):
         self._grouped.graph.check(table.node, "merger", merger, MERGER)
         return table
 
-    def _store_settings(self, materialized: Materialized[Any, Any] | str | None, prefix: str) -> Materialization:
-        return materialization(materialized, self._grouped.graph, prefix)
+    def _aggregated(
+        self, aggregation: Aggregation[Any], materialized: Materialized[K, Any], name: str | None
+    ) -> KTable[Windowed[K], Any]:
+        return self.aggregate(nothing, aggregation.aggregator, aggregation.merger, materialized, name=name)
 
     def _table(
         self,
@@ -320,11 +339,6 @@ def _cached(
     if emit is EmitStrategy.ON_WINDOW_CLOSE:
         return replace(finished.with_caching(cached and store_settings.caching), in_time_order=finished.persistent)
     return finished
-
-
-def nothing() -> Any:
-    """The initial value of reduce()."""
-    return None
 
 
 def reducing(reducer: Callable[[Any, Any], Any]) -> Callable[[Any, Any, Any], Any]:

@@ -35,7 +35,7 @@ def discount(key: Any, value: Any, aggregate: int) -> int:
     return aggregate - 1
 
 
-class Aggregation(ABC):
+class AggregationOperator(ABC):
     """The common part of all aggregations, as suppliers of their table (KStreamAggProcessorSupplier)."""
 
     def __init__(self, store: str | None) -> None:
@@ -57,7 +57,7 @@ class Aggregation(ABC):
         """The function of one task."""
 
 
-class StreamAggregate(Aggregation):
+class StreamAggregate(AggregationOperator):
     """Adds each record to the aggregate of its key (KStreamAggregate)."""
 
     def __init__(self, store: str | None, initializer: Callable[[], Any], aggregator: Aggregator) -> None:
@@ -127,7 +127,7 @@ class StreamAggregate(Aggregation):
         return process
 
 
-class StreamReduce(Aggregation):
+class StreamReduce(AggregationOperator):
     """Combines each value with the current value of its key (KStreamReduce)."""
 
     def __init__(self, store: str | None, reducer: Callable[[Any, Any], Any]) -> None:
@@ -161,7 +161,7 @@ class StreamReduce(Aggregation):
         return process
 
 
-class _TableAggregation(Aggregation):
+class _TableAggregation(AggregationOperator):
     """Subtracts the old row, then adds the new row."""
 
     def bind(self, node: NodeContext) -> Process:

@@ -55,6 +55,8 @@ class StoreBuilder:
     """Opens a store of bytes of the user's own, given the name of the store and its directory; None: RocksDB where
     `persistent`, else memory.
     """
+    result: Callable[[Any], Any] | None = None
+    """How queries show a value, where the store holds the state of an aggregation; None: as it is."""
 
     @property
     def in_map(self) -> bool:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import assert_type
+from decimal import Decimal
+from typing import Any, assert_type
 
 from odradek.streams import (
     LONG,
@@ -31,6 +32,7 @@ from odradek.streams import (
     json_serde,
     windowed_serde,
 )
+from odradek.streams import aggregations as agg
 
 
 @dataclass
@@ -79,9 +81,20 @@ by_customer = orders.group_by(lambda order: order.customer, Grouped(STRING, ORDE
 counts = by_customer.count(Materialized("counts", STRING, LONG))
 assert_type(counts, KTable[str, int])
 assert_type(by_customer.aggregate(lambda: 0, lambda key, order, total: total + order.pieces), KTable[str, int])
+assert_type(by_customer.sum(lambda order: order.pieces), KTable[str, int])
+assert_type(by_customer.max(lambda order: order.customer, "last-names"), KTable[str, str])
+assert_type(by_customer.min(), KTable[str, Order])
+assert_type(by_customer.mean(lambda order: order.pieces), KTable[str, float])
+assert_type(by_customer.mean(lambda order: Decimal(order.pieces)), KTable[str, Decimal])
+assert_type(by_customer.collect(lambda order: order.pieces, limit=10), KTable[str, list[int]])
+assert_type(by_customer.top_k(3, by="pieces"), KTable[str, list[Order]])
+assert_type(by_customer.count_distinct(lambda order: order.pieces, Materialized("distinct", STRING)), KTable[str, int])
+assert_type(by_customer.agg("all", total=agg.sum("pieces"), orders=agg.count()), KTable[str, dict[str, Any]])
 windows = TimeWindows.of_size_with_no_grace(timedelta(minutes=1))
 windowed = by_customer.windowed_by(windows).count()
 assert_type(windowed, KTable[Windowed[str], int])
+in_windows = by_customer.windowed_by(windows)
+assert_type(in_windows.sum(lambda order: order.pieces), KTable[Windowed[str], int])
 windowed.to_stream().to("counts", Produced(windowed_serde(STRING, 60_000), LONG))
 assert_type(windowed.to_stream(lambda window, count: window.key), KStream[str, int])
 

@@ -47,6 +47,10 @@ numbers.group_by_key(Grouped(STRING, STRING))  # wrong
 numbers.group_by_key().reduce(lambda one, other: f"{one}")  # wrong
 numbers.group_by_key().aggregate(lambda: 0, lambda key, number: number)  # wrong
 numbers.group_by_key().count(Materialized("counts", STRING, STRING))  # wrong
+texts.group_by_key().sum(lambda text: text)  # wrong
+numbers.group_by_key().max(lambda number: number.missing)  # wrong
+numbers.group_by_key().collect(limit="3")  # wrong
+numbers.group_by_key().agg(total="amount")  # wrong
 texts.join(names, lambda text, name: text + name.missing)  # wrong
 texts.left_join(names, lambda text, name: text + name)  # wrong
 texts.join(texts, lambda one, other: one + other)  # wrong
