@@ -9,7 +9,7 @@ nothing is raised.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from datetime import timedelta
 from typing import Any, Final
 
@@ -39,11 +39,19 @@ class NodeContext:
 
     __slots__ = ("_children", "_program", "forward", "name", "stores", "task")
 
-    def __init__(self, name: str, program: Program, children: Mapping[str, Process], stores: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        name: str,
+        program: Program,
+        children: Mapping[str, Process],
+        stores: Mapping[str, Any],
+        apart: Collection[str] = (),
+    ) -> None:
+        """`apart` are the children that get only what is forwarded to them by name."""
         self.name = name
         self.task: TaskContext = program.task
-        self.forward: Process = fan_out(tuple(children.values()))
-        """Forwards a record to all children, in their order."""
+        self.forward: Process = fan_out(tuple(children[each] for each in children if each not in apart))
+        """Forwards a record to all children that are not apart, in their order."""
         self.stores = stores
         self._children = children
         self._program = program
@@ -163,7 +171,9 @@ class Program:
         elif isinstance(node, ProcessorNode) and hasattr(node.supplier, "inline"):
             process = self._chain(node)
         else:
-            context = NodeContext(name, self, {child: self._bind(child) for child in node.children}, self._of(node))
+            children = {child: self._bind(child) for child in node.children}
+            apart = getattr(node.supplier, "apart", ()) if isinstance(node, ProcessorNode) else ()
+            context = NodeContext(name, self, children, self._of(node), apart)
             if isinstance(node, SourceNode):
                 process = context.forward
             else:

@@ -19,10 +19,12 @@ from odradek.streams.functions import AGGREGATOR, MERGER, OF_NOTHING, REDUCER
 from odradek.streams.operators import aggregate as plain
 from odradek.streams.operators.sessions import SessionAggregate
 from odradek.streams.operators.sliding import SlidingAggregate
+from odradek.streams.operators.stateless import PassThrough
 from odradek.streams.operators.windowed import CustomWindowedAggregate, WindowedAggregate, WindowedTable
 from odradek.streams.records import Windowed
 from odradek.streams.serdes import LONG, Serde, session_windowed_serde, windowed_serde
 from odradek.streams.stores.builders import StoreBuilder, session_store, timestamped_window_store
+from odradek.streams.topology import Topology
 from odradek.streams.windows import (
     END_OF_TIME,
     EmitStrategy,
@@ -36,6 +38,7 @@ from odradek.streams.windows import (
 if TYPE_CHECKING:
     from odradek.streams.aggregations import Aggregation
     from odradek.streams.dsl.grouped import KGroupedStream
+    from odradek.streams.dsl.kstream import KStream
     from odradek.streams.dsl.ktable import KTable
 
 K = TypeVar("K")
@@ -44,6 +47,7 @@ A = TypeVar("A")
 
 AGGREGATE = "KSTREAM-AGGREGATE-"
 REDUCE = "KSTREAM-REDUCE-"
+LATE = "KSTREAM-LATE-"
 FixedWindows = TimeWindows | UnlimitedWindows | SlidingWindows | Windows
 
 
@@ -60,16 +64,47 @@ def windowed_stream(grouped: KGroupedStream[K, V], windows: Any) -> Any:
 
 
 class WindowedKStream(NamedAggregations[K, Windowed[K], V], Generic[K, V]):
-    """The common part of grouped streams in windows."""
+    """The common part of grouped streams in windows: their late records."""
 
     def __init__(self, grouped: KGroupedStream[K, V]) -> None:
         self._grouped = grouped
+        self._first: tuple[WindowedTable, KTable[Windowed[K], Any]] | None = None
+        """The first aggregation; the others drop the same records."""
+        self._late: KStream[Windowed[K], V] | None = None
+
+    def late(self, *, name: str | None = None) -> KStream[Windowed[K], V]:
+        """The records that came too late, each once for every window that was closed and would have contained it.
+
+        These are the records that `dropped-records-total` counts as late; keys are windowed, values, timestamps and
+        headers are those of the record. Every aggregation of these windows drops the same records; those of the first
+        one are in this stream. Raises TopologyError before there is one.
+        """
+        if self._first is None:
+            raise TopologyError(
+                "late() follows an aggregation: call count(), or another one, of the same windows before"
+            )
+        if self._late is None:
+            self._late = late_stream(*self._first, self._grouped.value, name)
+        return self._late
 
     def _store_settings(self, materialized: Materialized[Any, Any] | str | None, prefix: str) -> Materialization:
         return materialization(materialized, self._grouped.graph, prefix)
 
     def _serde_of_values(self) -> Serde[V] | None:
         return self._grouped.value
+
+    def _add(
+        self,
+        node: str,
+        supplier: WindowedTable,
+        store_settings: Materialization,
+        store: StoreBuilder,
+        key: Serde[Any] | None,
+    ) -> KTable[Windowed[K], Any]:
+        """Add an aggregation; `key` is the serde of windowed keys."""
+        table = self._grouped.aggregation(node, supplier, store_settings, store, key=key)
+        self._first = self._first or (supplier, table)
+        return table
 
 
 class TimeWindowedKStream(WindowedKStream[K, V]):
@@ -149,7 +184,7 @@ class TimeWindowedKStream(WindowedKStream[K, V]):
         supplier = window_operator(store.name, self._windows, initializer, aggregator, self._emit)
         graph.graces[node] = self._windows.grace_ms
         key = windowed_serde(store_settings.key, size_of(self._windows)) if store_settings.key is not None else None
-        return self._grouped.aggregation(node, supplier, store_settings, store, key=key)
+        return self._add(node, supplier, store_settings, store, key)
 
 
 class SessionWindowedKStream(WindowedKStream[K, V]):
@@ -234,7 +269,23 @@ class SessionWindowedKStream(WindowedKStream[K, V]):
         supplier = SessionAggregate(store.name, windows, initializer, aggregator, merger, self._emit)
         graph.graces[node] = windows.grace_ms + windows.inactivity_gap_ms
         key = session_windowed_serde(store_settings.key) if store_settings.key is not None else None
-        return self._grouped.aggregation(node, supplier, store_settings, store, key=key)
+        return self._add(node, supplier, store_settings, store, key)
+
+
+def late_stream(
+    supplier: WindowedTable, table: KTable[Windowed[K], Any], value: Serde[V] | None, name: str | None
+) -> KStream[Windowed[K], V]:
+    """The stream of the records that an aggregation drops as late; `value` is their serde."""
+    from odradek.streams.dsl.kstream import KStream
+
+    graph, parent = table.graph, table.node
+    node = supplier.late = graph.name(name, LATE)
+
+    def write(topology: Topology) -> None:
+        topology.add_processor(node, PassThrough(), parent)
+
+    graph.add(write, parents=(parent,), provides=node)
+    return KStream(graph, node, table.key, value, table.sources)
 
 
 # ---- common to windowed aggregations, those of co-groups included

@@ -54,8 +54,39 @@ def final_results(node: NodeContext, store: str, closed: Closed) -> Callable[[in
     return emit
 
 
+class LateRecords:
+    """Drops the records of one task whose windows are closed: logs, counts, and forwards them to late()'s stream."""
+
+    __slots__ = ("_end_inside", "_forward", "_node")
+
+    def __init__(self, node: NodeContext, child: str | None, *, end_inside: bool = False) -> None:
+        """`child` is the node of the stream of late records, None where the program has none. `end_inside` is whether
+        windows contain their end.
+        """
+        self._node = node
+        self._forward = None if child is None else node.child(child)
+        self._end_inside = end_inside
+
+    def drop(
+        self,
+        windowed: Windowed,
+        value: Any,
+        timestamp: int,
+        headers: Headers,
+        close_time: int,
+        stream_time: int,
+    ) -> None:
+        """Drop a record from one window, that of `windowed`. Windows are closed that end at `close_time`, or before."""
+        start, end = windowed.window
+        too_late(self._node, timestamp, f"[{start},{end}{']' if self._end_inside else ')'}", close_time, stream_time)
+        if self._forward is not None:
+            self._forward(windowed, value, timestamp, headers)
+            task = self._node.task
+            task.timestamp, task.headers = timestamp, headers  # nodes downstream have set their own
+
+
 def too_late(node: NodeContext, timestamp: int, window: str, close_time: int, stream_time: int) -> None:
-    """Drop and count a record whose window is closed."""
+    """Log and count a record whose window is closed."""
     task = node.task
     log.warning(
         "Skipping record for expired window topic=%s partition=%s offset=%s timestamp=%s window=%s "

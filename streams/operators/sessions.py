@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from odradek.streams.nodes import NodeContext
-from odradek.streams.operators.emission import Closed, final_results, too_late, without_key
+from odradek.streams.operators.emission import Closed, LateRecords, final_results, without_key
 from odradek.streams.operators.table import View, WithoutPast
 from odradek.streams.operators.windowed import Aggregator, Get, Initializer, WindowedTable
 from odradek.streams.records import NO_TIMESTAMP, Change, Headers, Process, Stamped, Window, Windowed
@@ -72,6 +72,7 @@ class SessionAggregate(WindowedTable):
         store, task, forward = node.store(self.store), node.task, node.forward
         forwards, send_old = not self.caches(node) and not self.final, self.send_old
         emit = final_results(node, self.store, self._closed(node)) if self.final else None
+        late = LateRecords(node, self.late, end_inside=True)
         observed = NO_TIMESTAMP
 
         def update(session: Windowed, new: Any, old: Any) -> None:
@@ -93,7 +94,7 @@ class SessionAggregate(WindowedTable):
                 aggregate = merger(key, aggregate, value_of_session)
                 start, end = min(start, session.window.start), max(end, session.window.end)
             if end < close_time:
-                too_late(node, timestamp, f"[{start},{end}]", close_time, observed)
+                late.drop(Windowed(key, Window(start, end)), value, timestamp, headers, close_time, observed)
             else:
                 if start != end or start != timestamp:
                     for session, value_of_session in touched:

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from odradek.streams.nodes import NodeContext
-from odradek.streams.operators.emission import Closed, final_results, too_late, without_key
+from odradek.streams.operators.emission import Closed, LateRecords, final_results, without_key
 from odradek.streams.operators.windowed import Aggregator, Initializer, WindowedTable, in_order_of_time
 from odradek.streams.records import NO_TIMESTAMP, Change, Headers, Process, Stamped, Window, Windowed
 from odradek.streams.windows import EmitStrategy, SlidingWindows
@@ -79,8 +79,8 @@ class SlidingAggregate(WindowedTable):
             writer.observed = max(writer.observed, timestamp)
             close_time = writer.observed - grace
             if timestamp + 1 + difference <= close_time:
-                window = f"[{timestamp},{timestamp + difference}]"
-                too_late(node, timestamp, window, close_time, writer.observed)
+                windowed = Windowed(key, Window(timestamp, timestamp + difference))
+                writer.late.drop(windowed, value, timestamp, headers, close_time, writer.observed)
                 return
             writer.begin(key, value, timestamp, headers, close_time)
             if timestamp < difference:
@@ -112,6 +112,7 @@ class _Writer:
 
     def __init__(self, operator: SlidingAggregate, node: NodeContext, difference: int, forwards: bool) -> None:
         self.observed = NO_TIMESTAMP
+        self.late = LateRecords(node, operator.late, end_inside=True)
         self._aggregate = operator.write
         self._send_old = operator.send_old
         self._node = node
@@ -131,7 +132,8 @@ class _Writer:
         """Add the record to a window with this previous aggregate and latest timestamp, unless it is closed."""
         end = start + self._difference
         if end < self.close_time:
-            too_late(self._node, self.timestamp, f"[{start},{end}]", self.close_time, self.observed)
+            windowed = Windowed(self.key, Window(start, end))
+            self.late.drop(windowed, self.value, self.timestamp, self.headers, self.close_time, self.observed)
             return
         old, stamp = before
         new = self._aggregate(self.key, self.value, old)

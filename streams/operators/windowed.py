@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from odradek.streams.nodes import NodeContext
-from odradek.streams.operators.emission import Closed, final_results, too_late, without_key
+from odradek.streams.operators.emission import Closed, LateRecords, final_results, without_key
 from odradek.streams.operators.table import View, WithoutPast
 from odradek.streams.records import NO_TIMESTAMP, Change, Headers, Process, Stamped, Window, Windowed
 from odradek.streams.windows import EmitStrategy, TimeWindows, UnlimitedWindows, Windows, end_of
@@ -47,6 +47,13 @@ class WindowedTable(abc.ABC):
         self.store = store
         self.final = emit is EmitStrategy.ON_WINDOW_CLOSE
         self.send_old = False
+        self.late: str | None = None
+        """The node of the stream of late records, if the program has one."""
+
+    @property
+    def apart(self) -> tuple[str, ...]:
+        """The children that results are not forwarded to."""
+        return () if self.late is None else (self.late,)
 
     def enable_sending_old_values(self, force: bool = True) -> bool:
         """Changes carry the old value, too."""
@@ -97,6 +104,7 @@ class WindowedAggregate(WindowedTable):
         initializer, aggregator = self._initializer, self._aggregator
         store, forwards, emit = self._bound(node)
         task, forward, fetch, put, send_old = node.task, node.forward, store.fetch, store.put, self.send_old
+        late = LateRecords(node, self.late)
         observed = NO_TIMESTAMP
 
         def process(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
@@ -110,7 +118,8 @@ class WindowedAggregate(WindowedTable):
             close_time = observed - grace
             for start in starts_for(timestamp):
                 if start + size <= close_time:
-                    too_late(node, timestamp, f"[{start},{start + size})", close_time, observed)
+                    windowed = Windowed(key, Window(start, end_of(start, size)))
+                    late.drop(windowed, value, timestamp, headers, close_time, observed)
                     continue
                 before = fetch(key, start)
                 if before is None:
@@ -162,6 +171,7 @@ class CustomWindowedAggregate(WindowedAggregate):
         windows_for, grace = self._windows_for, self._grace_ms
         store, forwards, emit = self._bound(node)
         task, forward, step, send_old = node.task, node.forward, self._step, self.send_old
+        late = LateRecords(node, self.late)
         observed = NO_TIMESTAMP
 
         def process(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
@@ -173,7 +183,7 @@ class CustomWindowedAggregate(WindowedAggregate):
             close_time = observed - grace
             for window in windows_for(timestamp):
                 if window.end <= close_time:
-                    too_late(node, timestamp, f"[{window.start},{window.end})", close_time, observed)
+                    late.drop(Windowed(key, window), value, timestamp, headers, close_time, observed)
                     continue
                 task.timestamp, task.headers = timestamp, headers
                 new, old, stamp = step(store, window, key, value, timestamp)

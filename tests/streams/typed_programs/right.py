@@ -95,6 +95,7 @@ windowed = by_customer.windowed_by(windows).count()
 assert_type(windowed, KTable[Windowed[str], int])
 in_windows = by_customer.windowed_by(windows)
 assert_type(in_windows.sum(lambda order: order.pieces), KTable[Windowed[str], int])
+assert_type(in_windows.late(), KStream[Windowed[str], Order])
 windowed.to_stream().to("counts", Produced(windowed_serde(STRING, 60_000), LONG))
 assert_type(windowed.to_stream(lambda window, count: window.key), KStream[str, int])
 
