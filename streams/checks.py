@@ -6,24 +6,25 @@ application's defaults, and the names of internal topics, which begin with the a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
+from odradek.streams.config import StreamsConfig
 from odradek.streams.errors import StreamsError, TopologyError
 from odradek.streams.nodes import configured_serde
 from odradek.streams.stores.builders import StoreBuilder
 from odradek.streams.stores.values import changelog_topic
-from odradek.streams.topology import SinkNode, SourceNode, Topology, check_topic_name
+from odradek.streams.topology import ProcessorNode, SinkNode, SourceNode, Topology, check_topic_name
 
 
-def check_application(topology: Topology, config: Mapping[str, Any]) -> None:
+def check_application(topology: Topology, config: StreamsConfig) -> None:
     """Raises TopologyError with everything that keeps this topology from running with this configuration."""
     problems = list(_problems(topology, config))
     if problems:
         raise TopologyError("\n".join(f"Invalid topology: {problem}" for problem in problems))
 
 
-def _problems(topology: Topology, config: Mapping[str, Any]) -> Iterator[str]:
+def _problems(topology: Topology, config: StreamsConfig) -> Iterator[str]:
     if not any(isinstance(node, SourceNode) for node in topology.nodes.values()):
         yield (
             "Topology has no stream threads and no global threads, must subscribe to at least one source topic or "
@@ -43,6 +44,21 @@ def _problems(topology: Topology, config: Mapping[str, Any]) -> Iterator[str]:
             check_topic_name(topic, "internal topic")
         except TopologyError as error:
             yield str(error)
+
+    if config.exactly_once:
+        yield from _long_timeouts(topology, config)
+
+
+def _long_timeouts(topology: Topology, config: StreamsConfig) -> Iterator[str]:
+    """Asynchronous operators whose timeout exceeds that of a transaction, which the coordinator would abort first."""
+    limit = config.transaction_timeout_ms - config["commit.interval.ms"]
+    for name, node in topology.nodes.items():
+        timeout_ms = getattr(node.supplier, "call_timeout_ms", 0) if isinstance(node, ProcessorNode) else 0
+        if timeout_ms >= limit:
+            yield (
+                f"{name}: timeout ({timeout_ms} ms) has to be below {limit} ms with exactly_once_v2: a commit waits "
+                "for the results (producer.transaction.timeout.ms - commit.interval.ms)"
+            )
 
 
 def _with_serdes(topology: Topology) -> Iterator[tuple[str, Any, Any]]:

@@ -457,6 +457,11 @@ class StreamsConfig(Mapping[str, Any]):
         return found
 
     @property
+    def transaction_timeout_ms(self) -> int:
+        """producer.transaction.timeout.ms"""
+        return int(self.prefixed("producer.").get("transaction.timeout.ms", TRANSACTION_TIMEOUT_MS))
+
+    @property
     def client_tags(self) -> dict[str, str]:
         """The properties given as client.tag.* (KIP-708)."""
         return {name: str(value) for name, value in self.prefixed("client.tag.").items()}
@@ -474,7 +479,7 @@ class StreamsConfig(Mapping[str, Any]):
                 f"({values['session.timeout.ms']})"
             )
         if self.exactly_once:
-            limit = int(self.prefixed("producer.").get("transaction.timeout.ms", TRANSACTION_TIMEOUT_MS))
+            limit = self.transaction_timeout_ms
             if values["commit.interval.ms"] >= limit:
                 raise StreamsConfigError(
                     f"commit.interval.ms ({values['commit.interval.ms']}) has to be below "

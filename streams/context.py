@@ -7,6 +7,7 @@ The record loop writes the attributes of the current record; nodes and stores re
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -80,6 +81,7 @@ class TaskContext:
         "offset",
         "partition",
         "processor_metadata",
+        "results_ready",
         "send",
         "source_message",
         "state_dir",
@@ -134,6 +136,8 @@ class TaskContext:
         """Records that nodes have dropped (dropped-records-total)."""
         self.processor_metadata: dict[str, int] = {}
         """Numbers of processors that are committed with the offsets, by name."""
+        self.results_ready: threading.Event | None = None
+        """Set when a call of an asynchronous operator has ended; the tasks of a thread share it."""
         self._changelogs: dict[str, str] = {}
 
     def changelog(self, store: str, topic: str) -> None:

@@ -133,7 +133,7 @@ class DriverTasks:
         """Flush the caches, then close processors and stores."""
         try:
             if self.task is not None:
-                self.task.flush_caches()
+                self.task.complete()
         finally:
             for task in (self.task, self._global_task):
                 if task is not None:
@@ -176,6 +176,8 @@ class DriverTasks:
             start = clock()
             if not task.process(1):
                 return
+            if task.calls is not None:
+                task.complete()
             record(clock() - start)
             task.punctuations.run_stream_time()
             self._commit(task)
@@ -257,7 +259,7 @@ class DriverTasks:
     @staticmethod
     def _commit(task: Task) -> None:
         if task.commit_needed:
-            task.flush_caches()
+            task.complete()
             task.flush()
             task.committed()
 

@@ -26,6 +26,7 @@ from odradek.streams.stores.sizes import StoreSize
 
 if TYPE_CHECKING:
     from odradek.streams.driver import TopologyTestDriver
+    from odradek.streams.node_calls import NodeCalls
     from odradek.streams.running.thread import StreamThread
     from odradek.streams.runtime import KafkaStreams
     from odradek.streams.task import Task
@@ -158,6 +159,8 @@ def _task(found: Metrics, thread: str, task: Task, topology: Topology, detailed:
         consumed.value("records-consumed-total", counter.total)
     for name, store in task.stores.items():
         _sizes(_Group(found, STATE, {**where, f"{scope(topology.stores[name])}-state-id": name}), store)
+    for calls in task.calls.nodes if task.calls is not None else ():
+        _calls(_Group(found, NODE, {**where, "processor-node-id": calls.name}), calls)
     if not detailed:
         return
     group.counted("process", metrics.process)
@@ -188,6 +191,14 @@ def _sizes(group: _Group, store: Any) -> None:
     group.value("estimate-num-keys", size.keys)
     group.value("total-sst-files-size", size.sst_bytes)
     group.value("cur-size-all-mem-tables", size.memtable_bytes or 0)
+
+
+def _calls(group: _Group, calls: NodeCalls) -> None:
+    """The metrics of an asynchronous node, which Kafka does not have. Latencies in ms."""
+    group.value("calls-in-flight", len(calls.pending))
+    group.counted("call", calls.metrics.latency)
+    group.amounts("call-latency", calls.metrics.latency)
+    group.value("call-timeouts-total", calls.metrics.timeouts)
 
 
 def _store(group: _Group, stats: Mapping[str, RecordedStat]) -> None:

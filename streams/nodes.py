@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Collection, Iterator, Mapping
 from datetime import timedelta
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from odradek.streams.context import TaskContext
 from odradek.streams.errors import (
@@ -30,6 +30,9 @@ from odradek.streams.records import Headers, Process, Record, RecordMetadata, Ta
 from odradek.streams.sensors import StreamsMetrics
 from odradek.streams.serdes import Serde
 from odradek.streams.topology import Node, ProcessorNode, SinkNode, SourceNode, Topology, check_topic_name
+
+if TYPE_CHECKING:
+    from odradek.streams.node_calls import NodeCalls
 
 Schedule = Callable[[str, int, PunctuationType, Punctuator], Cancellable]
 
@@ -94,6 +97,10 @@ class NodeContext:
         """Call back every `interval_ms`."""
         return self._program.schedule(self.name, interval_ms, kind, callback)
 
+    def add_calls(self, calls: NodeCalls) -> None:
+        """The node has results that it forwards later: the task waits for them before a commit."""
+        self._program.calls.append(calls)
+
     def dropped(self) -> None:
         """Count a dropped record."""
         self.task.dropped += 1
@@ -119,6 +126,8 @@ class Program:
         self.schedule = schedule
         self.on_init: list[Callable[[], None]] = []
         self.on_close: list[Callable[[], None]] = []
+        self.calls: list[NodeCalls] = []
+        """The calls of asynchronous nodes; those of a node are behind those of its descendants."""
         self._topology = topology
         self._names = names
         self._stores = stores

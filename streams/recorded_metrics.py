@@ -113,6 +113,16 @@ class Counter:
 
 
 @dataclass(slots=True)
+class CallMetrics:
+    """The metrics of an asynchronous node."""
+
+    latency: RecordedStat = field(default_factory=RecordedStat)
+    """The duration of each call in ms, from its start on the event loop to its end."""
+    timeouts: int = 0
+    """Calls without a result in time."""
+
+
+@dataclass(slots=True)
 class TaskMetrics:
     """The metrics of a task. Latencies in ns."""
 

@@ -9,6 +9,7 @@ collector.
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -24,6 +25,7 @@ from odradek.streams.punctuation import TaskPunctuations
 from odradek.streams.record_queue import Message, RecordQueue
 from odradek.streams.recorded_metrics import TaskMetrics
 from odradek.streams.records import TaskId
+from odradek.streams.task_calls import TaskCalls
 from odradek.streams.topology import SourceNode, Subtopology, Topology
 
 
@@ -65,6 +67,8 @@ class Task:
             self.metrics.nodes,
         )
         self._entries = self._program.bind()
+        self.calls = TaskCalls(self._program.calls[::-1]) if self._program.calls else None
+        """The pending calls of asynchronous operators; None where there is no such operator."""
         self._nodes = topology.nodes
         self._topics: dict[str, SourceNode] = {}
         for name in self._entries:
@@ -112,11 +116,30 @@ class Task:
         self.partition_group.add(partition, messages)
 
     def process(self, most: int) -> int:
-        """Process up to `most` records; returns how many. Raises StreamsError."""
+        """Process up to `most` records; returns how many. Raises StreamsError.
+
+        With asynchronous operators there are no more than those have room for.
+        """
+        calls = self.calls
+        if calls is not None:
+            most = min(most, calls.room)
         with of_task(self.context.task_id):
             done = self._process(most)
+        if calls is not None:
+            calls.start()
         self.processed += done
         return done
+
+    def start_calls(self) -> None:
+        """Start the calls of records that punctuators have forwarded."""
+        if self.calls is not None:
+            self.calls.start()
+
+    def forward_results(self) -> None:
+        """Forward the results of asynchronous operators that are next in order. Raises StreamsError."""
+        if self.calls is not None:
+            with of_task(self.context.task_id):
+                self.calls.forward()
 
     def _process(self, most: int) -> int:
         if len(self._queues) == 1:
@@ -239,6 +262,18 @@ class Task:
         with of_task(self.context.task_id):
             for store in self.stores.values():
                 store.flush_cache()
+
+    def complete(self, deadline_s: float = math.inf) -> None:
+        """Flush the caches, and wait until the results of all asynchronous operators are forwarded: a commit covers all
+        processed records then. Raises StreamsError, and TaskMigratedError after the deadline, a time of the monotonic
+        clock.
+        """
+        self.flush_caches()
+        calls = self.calls
+        while calls is not None and calls.pending:
+            with of_task(self.context.task_id):
+                calls.complete(deadline_s)
+            self.flush_caches()  # of stores behind these operators
 
     def flush(self) -> None:
         """Flush the memory of stores to disk."""

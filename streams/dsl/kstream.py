@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar, overload
 
+from odradek.streams.dsl.asynchronous import AsynchronousOperators
 from odradek.streams.dsl.branched import BranchedKStream
 from odradek.streams.dsl.materialization import materialization
 from odradek.streams.dsl.options import Consumed, Grouped, Materialized, Produced, Repartitioned
@@ -37,7 +38,7 @@ SINK = "KSTREAM-SINK-"
 TO_TABLE = "KSTREAM-TOTABLE-"
 
 
-class KStream(StatelessOperators[K, V], StreamJoins[K, V]):
+class KStream(StatelessOperators[K, V], AsynchronousOperators[K, V], StreamJoins[K, V]):
     """A stream of records. StreamsBuilder.stream() and operators create it."""
 
     def split(self, *, name: str | None = None) -> BranchedKStream[K, V]:

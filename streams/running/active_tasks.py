@@ -34,6 +34,7 @@ from odradek.streams.running.leadership import position_of
 from odradek.streams.running.record_reader import RecordReader
 from odradek.streams.running.restoration import Restorer
 from odradek.streams.running.task_state import TaskState
+from odradek.streams.running.thread_calls import ThreadCalls
 from odradek.streams.stores.cache import ThreadCache
 from odradek.streams.task import Task
 from odradek.streams.topology import Subtopology
@@ -88,6 +89,8 @@ class ActiveTasks:
         self.metrics = metrics
         self.tasks: dict[TaskId, AssignedTask] = {}
         self.running: dict[TaskId, Task] = {}
+        self.calls = ThreadCalls(self.running)
+        """The pending calls of asynchronous operators."""
         self.commit_wanted = False
         """A processor has requested a commit."""
         self.punctuated = 0
@@ -102,6 +105,8 @@ class ActiveTasks:
         self._exactly_once = application.config.exactly_once
         self._buffer = application.config["buffered.records.per.partition"]
         self._deadline_s: float = application.config["task.timeout.ms"] / 1000
+        self._results_s: float = application.config["max.poll.interval.ms"] / 2000
+        """How long a commit waits for the results of asynchronous operators."""
         self._fetch_failing_since: float | None = None
         """Since when requests for committed offsets have failed."""
 
@@ -119,6 +124,7 @@ class ActiveTasks:
             handlers=application.config.handlers,
             metrics=application.sensors,
         )
+        context.results_ready = self.calls.ready
         changelogs = {store: (topic, task_id.partition) for store, topic in subtopology.changelogs.items()}
         return TaskState(
             application.topology, subtopology, context, changelogs, application.directory, self._exactly_once
@@ -246,12 +252,14 @@ class ActiveTasks:
         for task in self.running.values():
             try:
                 start = clock()
+                task.forward_results()
                 count = _process(task, now_ms, most)
                 if count:
                     done += count
                     task.metrics.process.record((clock() - start) / count, count)
                     if task.punctuations.run_stream_time():
                         self.punctuated += 1
+                        task.start_calls()
                     if task.context.commit_wanted:
                         self.commit_wanted = True
             except StreamsError:
@@ -267,6 +275,7 @@ class ActiveTasks:
             if due is not None and due <= now_ms:
                 if task.punctuations.run_system_time():
                     self.punctuated += 1
+                    task.start_calls()
                 self.commit_wanted = self.commit_wanted or task.context.commit_wanted
 
     def next_due_ms(self) -> int | None:
@@ -275,11 +284,12 @@ class ActiveTasks:
         return min((due for due in times if due is not None), default=None)
 
     def hold_back(self) -> None:
-        """Pause partitions with enough buffered records, because their task waits for others."""
+        """Pause partitions with enough buffered records, because their task waits for others, or for results."""
         full = {
             place
             for place, task in self._owner.items()
-            if len(task.partitions) > 1 and task.partition_group.buffered(place) > self._buffer
+            if (task.calls is not None or len(task.partitions) > 1)
+            and task.partition_group.buffered(place) > self._buffer
         }
         self._reader.pause(full)
 
@@ -296,18 +306,26 @@ class ActiveTasks:
         return any(task.commit_needed for task in self.running.values())
 
     def commit(self, aside: Callable[[], AbstractContextManager[Any]] = contextlib.nullcontext) -> int:
-        """Commit all tasks. Returns how many had something to commit. Raises CommitFailed, StreamsError.
+        """Commit all tasks. Returns how many had something to commit. Raises CommitFailed, StreamsError, and
+        TaskMigratedError where results of asynchronous operators are missing for too long.
 
         While the thread waits for the cluster, which touches no store, it holds `aside()`.
         """
+        try:
+            return self._commit(aside)
+        finally:
+            self.calls.release()
+
+    def _commit(self, aside: Callable[[], AbstractContextManager[Any]]) -> int:
         self.commit_wanted = False
         ready = [each for each in self.tasks.values() if each.task is not None and each.task.commit_needed]
         if not ready and not self._collector.in_transaction:
             return 0
         offsets: Offsets = {}
+        deadline_s = time.monotonic() + self._results_s
         for each in ready:
             assert each.task is not None
-            each.task.flush_caches()
+            each.task.complete(deadline_s)
             offsets.update(each.task.committable())
         with aside():
             self._collector.flush()
@@ -451,7 +469,10 @@ def _process(task: Task, now_ms: int, most: int) -> int:
     while done < most and task.partition_group.ready(now_ms):
         # Fewer than so many records cannot empty a queue; until then every choice sees all queues.
         least = min(count for place in task.partitions if (count := task.partition_group.buffered(place)))
-        done += task.process(min(least, most - done))
+        count = task.process(min(least, most - done))
+        if not count:
+            break  # an asynchronous operator has no room
+        done += count
     return done
 
 

@@ -141,12 +141,16 @@ class RunLoop:
             self._maintain()
             return
         full = self._more and active.buffered >= self._reader.batch  # slow tasks do not buffer without bound
-        records = {} if full else self._poll(0.0 if busy or self._more else self._time_to_work_s())
-        self.idle = not records and not self._more
+        pending = active.calls.pending
+        at_once = busy or self._more or pending
+        records = {} if full else self._poll(0.0 if at_once else self._time_to_work_s())
+        self.idle = not records and not self._more and not pending
+        if pending and not records and not self._more:
+            active.calls.wait(WAITING_S)
         if records:
             active.add(records)
         self._more = self.executor.process()
-        if self._together:
+        if self._together or active.calls.exist:
             active.hold_back()
         self._maintain()
 

@@ -83,6 +83,7 @@ class TaskExecutor:
     def maybe_commit(self) -> None:
         """Commit when a commit is due. Raises as `commit` does."""
         with self._context.lock, self._application.global_lock or contextlib.nullcontext():
+            self._tasks.calls.forward()
             self._commit_if_due()
 
     def commit(self, aside: Aside = contextlib.nullcontext) -> None:
@@ -112,7 +113,9 @@ class TaskExecutor:
         return max(0.0, self.last_commit + self._commit_interval_s - time.monotonic())
 
     def _commit_if_due(self) -> None:
-        if time.monotonic() - self.last_commit >= self._commit_interval_s or self._tasks.commit_wanted:
+        tasks = self._tasks
+        due = time.monotonic() - self.last_commit >= self._commit_interval_s or tasks.commit_wanted
+        if due and tasks.calls.hold():  # else the next call commits, when the last result was forwarded
             self.commit(self._released)
             self.last_commit = time.monotonic()
 
