@@ -2,7 +2,7 @@
 
 The state of a key stays small however many values it has: up to 2^precision bytes, fewer for few values. The relative
 standard error is about 1.04 / sqrt(2^precision), 1.6 % at the precision of 12; counts of up to some hundreds are
-usually exact. Two values are the same where Python's `==` says so: 1, 1.0, True and Decimal("1.00") are one.
+usually exact. Two values are the same where Python's `==` is true: 1, 1.0, True and Decimal("1.00") are one.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class _CountDistinct(Aggregation[int]):
 
     state_is_result = False
     cannot_subtract = (
-        "a sketch does not know which of its values came from one row alone: aggregate a stream, or collect() the "
+        "a sketch does not contain which of its values came from one row alone: aggregate a stream, or collect() the "
         "values and map them"
     )
 
