@@ -33,6 +33,8 @@ MORE_FRAMES: Final = 56
 """Requests of one connection in an iteration of the event loop, beside those that each connection has."""
 CONNECTIONS_IN_A_TURN: Final = 4
 """Connections with waiting requests that have their turn in one iteration of the event loop."""
+LARGE_AT_ONCE_BYTES: Final = 4 << 20
+"""Bytes of large requests that are read in one iteration of the event loop, about two milliseconds."""
 RECEIVE_BUFFER_BYTES: Final = 256 * 1024
 UNLIMITED: Final = 2147483647
 HANDSHAKE_TIMEOUT_S: Final = 60.0
@@ -72,7 +74,7 @@ class Limits:
         idle_s: float = 600.0,
         owed_answers: int = 128,
         queued_bytes: int = 16 << 20,
-        total_bytes: int = 1 << 30,
+        total_bytes: int = 512 << 20,
     ) -> None:
         """Sizes are in bytes, `idle_s` is in seconds.
 
@@ -136,17 +138,19 @@ class ReadTurn:
     A connection that sends many requests at once has FRAMES_AT_ONCE of them handled when they arrive, and one in each
     iteration of the event loop has MORE_FRAMES. The others wait until the connections before it in the queue have had
     their turn, a few in each iteration. So a crowd of such connections delays other clients no longer than one of them.
+    The same holds for connections that send large requests, of which an iteration reads about LARGE_AT_ONCE_BYTES.
 
     A request can complete requests of other connections: a produce request completes the waiting fetches of followers.
     The connection that is read sends its responses first, the others theirs after it, as Kafka completes delayed
     operations after it has sent the response (ReplicaManager.tryCompleteActions).
     """
 
-    __slots__ = ("_behind", "_has_more", "_is_scheduled", "reading", "waiting")
+    __slots__ = ("_behind", "_has_more", "_is_scheduled", "_large_bytes", "reading", "waiting")
 
     def __init__(self) -> None:
         self._behind: deque[Connection] = deque()
         self._has_more = True
+        self._large_bytes = 0
         self._is_scheduled = False
         self.reading = False
         self.waiting: list[tuple[Connection, Callable[[], None]]] = []
@@ -171,8 +175,16 @@ class ReadTurn:
         asyncio.get_running_loop().call_soon(self._end_iteration)
         return MORE_FRAMES
 
+    def is_over(self, count: int) -> bool:
+        """Count bytes of a large request that a connection has read; returns whether others have their turn now."""
+        if not self._large_bytes:
+            asyncio.get_running_loop().call_soon(self._end_iteration)
+        self._large_bytes += count
+        return self._large_bytes > LARGE_AT_ONCE_BYTES
+
     def _end_iteration(self) -> None:
         self._has_more = True
+        self._large_bytes = 0
 
     def _schedule(self) -> None:
         if not self._is_scheduled:

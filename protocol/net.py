@@ -36,14 +36,13 @@ from odradek.protocol.framing import what_it_looks_like
 from odradek.protocol.hang_up import ConnectionEnd
 from odradek.protocol.in_flight import Exchange, InFlightRequests
 from odradek.protocol.outbox import Outbox, Part
-from odradek.protocol.receive import NetworkReceive, read_size
+from odradek.protocol.receive import LARGE_REQUEST_BYTES, NetworkReceive, read_size
 
 if TYPE_CHECKING:
     import ssl
 
     from odradek.protocol.listening import Listener
 
-LARGE_REQUEST_BYTES: Final = 256 * 1024
 ANSWERS_AT_ONCE: Final = 64
 TIMER_S: Final = 0.002
 """The timers of the event loop may end that much early."""
@@ -258,6 +257,10 @@ class Connection(asyncio.BufferedProtocol):
             self._corked = turn.reading = False
         if self._incomplete is not None:
             self._check_memory(self._incomplete)
+            if self._incomplete.is_large and turn.is_over(nbytes) and not (self._paused or self._is_left):
+                self._paused = self._waits_for_turn = True
+                cast("asyncio.Transport", self._transport).pause_reading()
+                turn.queue(self)
         if self._out.parts and not self._writing:
             self._flush()
         if turn.waiting:

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from odradek.broker.runtime.turns import SlicedList, Turns, busy_clock, each, in_turn, keep
 from odradek.broker.runtime.usage import Usage, measured
 from odradek.protocol.errors import ProtocolError
-from odradek.protocol.net import LARGE_REQUEST_BYTES
 from odradek.protocol.primitives import Bytes
+from odradek.protocol.receive import LARGE_REQUEST_BYTES
 
 if TYPE_CHECKING:
     from odradek.broker.network.dispatcher import Call

@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 
 from odradek.protocol import memory_pool
 from odradek.protocol.in_flight import Exchange
-from odradek.protocol.listening import MORE_FRAMES, Limits, Listener
+from odradek.protocol.listening import LARGE_AT_ONCE_BYTES, MORE_FRAMES, Limits, Listener
 from odradek.protocol.net import Connection
+from odradek.protocol.receive import READ_AT_ONCE_BYTES, NetworkReceive
 from tests.support.connections import open_connection
 
 Handler = Callable[[Connection, memoryview], None]
@@ -595,3 +596,72 @@ async def test_a_client_that_stops_sending_does_not_keep_others_waiting_for_memo
         assert any("sent nothing" in text for _, text in server.reports)
         for each in (writer, stalled_writer):
             each.close()
+
+
+HUGE = 6_000_000
+
+
+async def test_an_iteration_of_the_loop_reads_a_part_of_the_large_requests_that_have_arrived(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Before, one iteration read all that had arrived, and copied each request whenever its buffer became larger."""
+    read = [0]
+    original = Connection.buffer_updated
+
+    def buffer_updated(connection: Connection, nbytes: int) -> None:
+        read[-1] += nbytes
+        original(connection, nbytes)
+
+    def next_iteration() -> None:
+        read.append(0)
+        if sum(read) < sent:
+            loop.call_soon(next_iteration)
+
+    monkeypatch.setattr(Connection, "buffer_updated", buffer_updated)
+    loop = asyncio.get_running_loop()
+    async with Server(echo) as server:
+        data = memoryview(framed(random.Random(1).randbytes(HUGE)))
+        sockets = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(8)]
+        await server.until(lambda: len(server.listener.connections) == len(sockets))
+        left = []
+        for each in sockets:  # as much as the buffers of both sides take
+            each.setblocking(False)
+            left.append(each.send(data))
+        sent = sum(left)
+        assert sent > 2 * LARGE_AT_ONCE_BYTES
+        next_iteration()
+        await server.until(lambda: sum(read) == sent)
+        assert max(read) <= LARGE_AT_ONCE_BYTES + len(sockets) * READ_AT_ONCE_BYTES
+        for each, begun in zip(sockets, left, strict=True):
+            reader, writer = await asyncio.open_connection(sock=each)
+            writer.write(data[begun:])
+            assert await read_frame(reader) == data[4:]
+            writer.close()
+
+
+def test_a_large_request_grows_without_a_copy_and_holds_what_has_arrived() -> None:
+    held = [0]
+    receive = NetworkReceive(lambda count: held.append(held[-1] + count))
+    data = framed(random.Random(1).randbytes(HUGE))
+    receive.begin(memoryview(data)[:10])
+    buffer = receive.buffer
+    assert receive.is_large
+    while receive.have < receive.need:
+        with receive.room() as room:
+            assert len(room) <= READ_AT_ONCE_BYTES
+            room[:] = memoryview(data)[receive.have : receive.have + len(room)]
+            receive.have += len(room)
+        assert held[-1] == len(receive.buffer) <= max(READ_AT_ONCE_BYTES, 2 * receive.have)
+    assert receive.buffer is buffer
+    assert memoryview(receive.take()) == data
+    assert receive.clear() == 0
+
+
+def test_a_large_request_whose_bytes_are_in_use_is_copied_when_it_grows() -> None:
+    receive = NetworkReceive(lambda count: None)
+    data = framed(bytes(HUGE))
+    receive.begin(memoryview(data)[:100_000])
+    in_use = memoryview(receive.buffer)
+    receive.have = len(receive.buffer)
+    assert len(receive.room()) == READ_AT_ONCE_BYTES
+    assert memoryview(receive.buffer)[:100_000] == in_use[:100_000]
