@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
+from typing import Any
+
+import pytest
 
 from odradek.broker.group.state.classic_membership import Membership
 from odradek.broker.group.state.classic_rebalance import ANSWER, AT_ONCE, JOIN, STORE, SYNC
@@ -18,6 +21,7 @@ from odradek.broker.group.state.settings import GroupSettings
 from odradek.broker.runtime.state.effects import Append, Effect, Now, Reply, TimerName
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
+from tests.machines.group_harness import GROUP, Harness, Slot
 from tests.support.call_counter import CallCounter
 
 MEMBERS = 3 * AT_ONCE + 1
@@ -200,6 +204,32 @@ def test_a_member_that_joins_while_the_others_are_examined_is_in_the_generation(
     assert group.machine.group.generation == 1
     assert group.machine.group.protocol_name == "roundrobin"
     assert group.machine.subscribes_to("another")  # the subscription of the last member is unreadable
+
+
+@pytest.mark.parametrize("count", [3, AT_ONCE + 1])
+def test_the_record_of_a_generation_has_new_assignments_of_members_that_did_not_rejoin(count: int) -> None:
+    """Members keep their part of the last record, for static members that return under another id."""
+    harness = Harness(group_initial_rebalance_delay_ms=10)
+    fields: dict[str, Any] = {"session_ms": 1_000_000, "rebalance_ms": 1_000}
+
+    def assign(slots: list[Slot], generation: int, assignment: bytes) -> list[str]:
+        """End the join phase and store an assignment for every member; returns the ids of those that have joined."""
+        harness.time.advance(1_000)
+        ids = [slot.answer.member_id for slot in slots]
+        assignments = dict.fromkeys((*ids, absent.answer.member_id), assignment)
+        synced = [harness.sync(each, generation, assignments) for each in ids]
+        harness.time.advance(0)
+        assert {slot.answer.assignment for slot in synced} == {assignment}
+        return ids
+
+    absent = harness.join(instance="static", **fields)
+    ids = assign([absent, *(harness.join(**fields) for _ in range(count))], 1, b"first")
+    assign([harness.join(**fields), *(harness.join(each, **fields) for each in ids[1:])], 2, b"second")
+    harness.fail_over()
+    _, group = harness.groups.describe(GROUP)
+    assert group is not None
+    assert group.generation == 2
+    assert [member.assignment for member in group.group_members] == [b"second"] * (count + 2)
 
 
 def test_a_rebalance_that_begins_while_a_generation_is_encoded_stores_nothing() -> None:

@@ -39,6 +39,8 @@ class NextGeneration:
         self._subscriptions = Subscriptions()
         self.protocol_name: str | None = None
         """The selected protocol, once every member is examined."""
+        self.rebalance_timeout_ms = 0
+        """The longest rebalance timeout of a member."""
 
     @property
     def is_current(self) -> bool:
@@ -73,6 +75,7 @@ class NextGeneration:
         return bool(self._unread)
 
     def _vote(self, member: Member) -> int:
+        self.rebalance_timeout_ms = max(self.rebalance_timeout_ms, member.terms.rebalance_timeout_ms)
         names = [name for name, _ in member.terms.protocols]
         for examined, name in enumerate(names, 1):
             if self._members.all_support(name):

@@ -154,6 +154,10 @@ class ClassicGroupMembers:
     def __contains__(self, member_id: str) -> bool:
         return member_id in self._members
 
+    def ids(self) -> Collection[str]:
+        """The ids of the members."""
+        return self._members.keys()
+
     def get(self, member_id: str) -> Member | None:
         """The member with this id."""
         return self._members.get(member_id)

@@ -17,6 +17,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping
 from functools import partial
+from itertools import repeat
+from operator import attrgetter
 from typing import Any, Final
 
 from odradek.broker.coordinator.state.pending_writes import RETRY_MS
@@ -44,6 +46,7 @@ STORE: Final[TimerName] = ("store",)
 AT_ONCE: Final = 250
 """Members that are answered, removed or encoded in one event: about two milliseconds."""
 NO_ASSIGNMENTS: Final[Mapping[str, bytes]] = {}
+JOIN_TOKEN: Final = attrgetter("join_token")
 
 
 class ClassicRebalance:
@@ -157,9 +160,10 @@ class ClassicRebalance:
             self._store(token, NO_ASSIGNMENTS, partial(self._restore_preparing, self._group.generation, since_ms))
             return
         self._group.become(ClassicGroupState.COMPLETING, now)
-        self._unsynced = {each.member_id: None for each in self._group.group_members}
-        self._sessions.effects.arm(SYNC, now.monotonic_ms + self._group.group_members.rebalance_timeout_ms)
-        self._answer([(each, each.join_token, ErrorCode.NONE) for each in self._group.group_members], now)
+        self._unsynced = dict.fromkeys(self._group.group_members.ids())
+        self._sessions.effects.arm(SYNC, now.monotonic_ms + decided.rebalance_timeout_ms)
+        members = list(self._group.group_members)
+        self._answer(list(zip(members, map(JOIN_TOKEN, members), repeat(ErrorCode.NONE), strict=False)), now)
 
     def _decided(self) -> NextGeneration | None:
         """What the members have decided; None where a part of them is not examined yet."""
@@ -208,17 +212,22 @@ class ClassicRebalance:
         if self._storing_generation != self._group.generation:
             self._storing_generation = self._group.generation
             self._assignments = assignments
-            self._unencoded.extend(self._group.group_members)
+            members = self._group.group_members
+            if len(members) > AT_ONCE:
+                self._unencoded.extend(members)
+            else:
+                for each in members:
+                    self._group.encode(each, assignments)
             self.store_more(now)
 
     def store_more(self, now: Now) -> None:
-        """Encode a part of the members with their assignments; store the generation after the last part.
+        """Encode a part of the members of a large group; store the generation when none is left.
 
         No member changes meanwhile: that would have begun a rebalance.
         """
-        for _ in range(min(len(self._unencoded), AT_ONCE)):
-            self._group.encode(self._unencoded.popleft(), self._assignments)
         if self._unencoded:
+            for _ in range(min(len(self._unencoded), AT_ONCE)):
+                self._group.encode(self._unencoded.popleft(), self._assignments)
             self._sessions.effects.arm(STORE, now.monotonic_ms)
             return
         assignments = self._assignments
