@@ -30,12 +30,27 @@ Either with `security` has TLS, users and ACLs, and the configuration of a clien
 It gives `odradek.cluster_process.ClusterProcess`: bootstrap_servers, brokers, kill(), stop(), restart(), pause(),
 resume(), cut(), isolate(), heal(), controller(), leader_of(), await_leader(), isr_of(), await_isr(), await_brokers(),
 await_topic().
+
+Stream applications are tested without a broker:
+
+    def test_totals(streams_driver, assert_topology_matches):
+        driver = streams_driver(topology)
+        driver.topic("orders").send("anna", {"country": "CZ", "total": 30})
+        assert driver.read("revenue") == [("CZ", 30)]
+        assert_topology_matches(topology, "golden/revenue.txt")
+
+- `streams_driver` makes drivers that end with the test: `odradek.streams.testing.StreamsDriver`.
+- `assert_topology_matches` compares a topology with its text in a file beside the test; `pytest --update-golden` writes
+  the file.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
 
@@ -43,6 +58,16 @@ if TYPE_CHECKING:  # every test run imports this module, few of them start a bro
     from odradek.broker_process import BrokerProcess
     from odradek.cluster_process import ClusterProcess
     from odradek.security import Security
+    from odradek.streams.testing import StreamsDriver
+    from odradek.streams.testing.driver import TestedApplication
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option of golden topologies."""
+    with contextlib.suppress(ValueError):  # another plugin has an option of this name, and the same meaning
+        parser.getgroup("odradek").addoption(
+            "--update-golden", action="store_true", help="write the files of assert_topology_matches"
+        )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -179,3 +204,56 @@ def _end(processes: Sequence[BrokerProcess | ClusterProcess]) -> None:
             failure = failure or error
     if failure is not None:
         raise failure
+
+
+class StreamsDriverFactory(Protocol):
+    """Makes drivers of stream applications that end with the test."""
+
+    def __call__(
+        self, application: TestedApplication, config: Mapping[str, Any] | None = None, start: int | datetime = 0
+    ) -> StreamsDriver:
+        """A driver of a Topology, a StreamsBuilder, or a function that returns one.
+
+        `config` contains properties of the application. `start` is the driver's first time, in ms since the epoch or a
+        datetime. Raises StreamsError for a topology that cannot run.
+        """
+
+
+class TopologyAssertion(Protocol):
+    """Compares topologies with files."""
+
+    def __call__(self, application: TestedApplication, golden: str | Path) -> None:
+        """The topology has the text of the file `golden`, relative to the folder of the test. Raises AssertionError
+        with the difference and what it means for a running application.
+        """
+
+
+@pytest.fixture
+def streams_driver() -> Iterator[StreamsDriverFactory]:
+    """Makes drivers of stream applications for this test: `streams_driver(topology)`. They need no broker."""
+    from odradek.streams.testing import StreamsDriver
+
+    with contextlib.ExitStack() as opened:
+
+        def make(
+            application: TestedApplication, config: Mapping[str, Any] | None = None, start: int | datetime = 0
+        ) -> StreamsDriver:
+            return opened.enter_context(StreamsDriver(application, config, start))
+
+        yield make
+
+
+@pytest.fixture
+def assert_topology_matches(request: pytest.FixtureRequest) -> TopologyAssertion:
+    """Compares a topology with a file: `assert_topology_matches(topology, "golden/app.txt")`."""
+    from odradek.streams.supervisor.loading import topology_of
+    from odradek.streams.testing import compare_with_golden
+
+    update = bool(request.config.getoption("--update-golden"))
+
+    def check(application: TestedApplication, golden: str | Path) -> None:
+        __tracebackhide__ = True
+        topology = topology_of(application, "the application")
+        compare_with_golden(topology, request.path.parent / golden, update=update)
+
+    return check
