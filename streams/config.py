@@ -19,6 +19,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from odradek.streams.assignment.application_state import BALANCE_SUBTOPOLOGY, MIN_TRAFFIC, NONE
+from odradek.streams.assignment.high_availability import HighAvailabilityTaskAssignor
+from odradek.streams.assignment.sticky import StickyTaskAssignor
+from odradek.streams.assignment.task_assignor import TaskAssignor
 from odradek.streams.errors import (
     HANDLER_FORMS,
     Handler,
@@ -54,6 +58,7 @@ FOR_ALL_CLIENTS: Final = ("security.protocol", "sasl.", "ssl.", "enable.ssl.", "
 LEAST_ROCKSDB_BYTES: Final = 16 * 1024 * 1024
 """The least rocksdb.memory.max.bytes: below it, every few writes would be a flush."""
 _LARGEST: Final = 2**63 - 1
+_LARGEST_INT: Final = 2**31 - 1
 
 
 class StreamsConfigError(StreamsError):
@@ -161,6 +166,14 @@ def _suppliers(name: str, value: Any) -> DslStoreSuppliers:
     java = value.rpartition("$")[2] if isinstance(value, str) else ""
     own = {each.__name__: each for each in (RocksDBDslStoreSuppliers, InMemoryDslStoreSuppliers)}
     made: DslStoreSuppliers = _made(DslStoreSuppliers)(name, own.get(java, value))
+    return made
+
+
+def _assignor(name: str, value: Any) -> TaskAssignor:
+    """An assignor, its class, or the dotted name of either; Java's names of its own, too."""
+    java = value.rpartition(".")[2] if isinstance(value, str) and value.startswith("org.apache.kafka.") else ""
+    own = {each.__name__: each for each in (HighAvailabilityTaskAssignor, StickyTaskAssignor)}
+    made: TaskAssignor = _made(TaskAssignor)(name, own.get(java, value))
     return made
 
 
@@ -337,7 +350,25 @@ TABLE: Final[tuple[Property, ...]] = (
         _made(ProcessorWrapper),
         "Wraps the processors of the Processor API: a ProcessorWrapper or its dotted name.",
     ),
+    _row(
+        "rack.aware.assignment.non_overlap_cost",
+        None,
+        _number(0, _LARGEST_INT),
+        "What it costs that a task moves; each assignor has a default.",
+    ),
+    _row(
+        "rack.aware.assignment.strategy",
+        NONE,
+        _one_of(NONE, MIN_TRAFFIC, BALANCE_SUBTOPOLOGY),
+        "Whether tasks move to the racks of their partitions.",
+    ),
     _row("rack.aware.assignment.tags", (), _tags, "client.tag.* by which standbys are spread; at most five."),
+    _row(
+        "rack.aware.assignment.traffic_cost",
+        None,
+        _number(0, _LARGEST_INT),
+        "What a partition in another rack costs; each assignor has a default.",
+    ),
     _row("receive.buffer.bytes", None, _number(-1), "The receive buffer of sockets; -1: the system's."),
     _row("reconnect.backoff.max.ms", None, _number(0), "The longest pause before a client connects again; 1000."),
     _row("reconnect.backoff.ms", None, _number(0), "The first pause before a client connects again."),
@@ -354,6 +385,12 @@ TABLE: Final[tuple[Property, ...]] = (
     _row("state.cleanup.delay.ms", 600_000, _number(), "When state of tasks that moved elsewhere is deleted."),
     _row("state.dir", str(Path(tempfile.gettempdir()) / "kafka-streams"), _text, "Where state is kept."),
     _row("statestore.cache.max.bytes", 10 * 1024 * 1024, _number(0), "The record cache of all threads together."),
+    _row(
+        "task.assignor.class",
+        None,
+        _assignor,
+        "Assigns the tasks to instances: a TaskAssignor or its dotted name.",
+    ),
     _row("task.timeout.ms", 300_000, _number(0), "How long a task may make no progress before an error."),
     _row("topology.optimization", "none", _optimization, "What StreamsBuilder may rearrange."),
     _row("upgrade.from", None, _any_text, "An older release with running instances, such as 3.4."),
@@ -420,7 +457,7 @@ class StreamsConfig(Mapping[str, Any]):
             self._values["commit.interval.ms"] = EOS_COMMIT_INTERVAL_MS
         self._rest = named
         self._check()
-        for name in ("dsl.store.suppliers.class", "processor.wrapper.class"):
+        for name in ("dsl.store.suppliers.class", "processor.wrapper.class", "task.assignor.class"):
             if self._values[name] is not None:
                 self._values[name].configure(self)
 

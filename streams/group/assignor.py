@@ -16,34 +16,19 @@ the stickiness of its StickyTaskAssignor. Four steps:
    assigns again after probing.rebalance.interval.ms. A process that is restoring a task counts with its current
    position, so a rebalance during a restoration does not move the task, unless another process has caught up already,
    or is ahead by more than acceptable.recovery.lag.
-4. The tasks of a process go to its threads, and tasks without state fill up: every thread is within one task of every
-   other, again with as few moves as these shares allow.
+4. The tasks of a process go to its threads, and tasks without state fill up (`assignor_threads.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from odradek.streams.group.assignor_shares import Bin, share_out
 from odradek.streams.group.assignor_standbys import Host, StandbyPlan
+from odradek.streams.group.assignor_threads import Thread, active_to_threads, standbys_to_threads
 from odradek.streams.records import TaskId
-
-
-@dataclass(frozen=True, slots=True)
-class Thread:
-    """A stream thread before the assignment.
-
-    `lags`: how many records its process is behind, for each task whose state it has: 0 for a task that it runs. Threads
-    of one process may each report a part, and the least lag counts.
-    """
-
-    process: bytes
-    active: frozenset[TaskId] = frozenset()
-    standby: frozenset[TaskId] = frozenset()
-    lags: Mapping[TaskId, int] = field(default_factory=dict)
-    tags: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +83,9 @@ def assign(
     left = max(0, config.max_warmup_replicas - warm_ups)
     held_back = plan.balance(left, config.acceptable_recovery_lag, better.items())
     _let_them_run(wanted, better, plan.replicas, config.max_warmup_replicas)
-    active = _to_threads(wanted, stateless, threads, processes)
-    standby = _standbys_to_threads(plan.replicas, threads, processes)
+    members = {name: process.threads for name, process in processes.items()}
+    active = active_to_threads(wanted, stateless, threads, members)
+    standby = standbys_to_threads(plan.replicas, threads, members)
     return Placement(active, standby, probing=bool(better) or held_back)
 
 
@@ -194,65 +180,3 @@ def _let_them_run(
         elif warm_ups > 0:
             warm_ups -= 1
             replicas[task].append(behind)
-
-
-def _to_threads(
-    owners: Mapping[TaskId, bytes],
-    stateless: Collection[TaskId],
-    threads: Mapping[str, Thread],
-    processes: Mapping[bytes, Process],
-) -> dict[str, list[TaskId]]:
-    """Step 4: the active tasks of each thread."""
-    before = {task: name for name in sorted(threads, reverse=True) for task in threads[name].active}
-    active: dict[str, list[TaskId]] = {name: [] for name in sorted(threads)}
-    of_process: dict[bytes, list[TaskId]] = {name: [] for name in processes}
-    for task in sorted(owners):
-        of_process[owners[task]].append(task)
-    for name, process in processes.items():
-        least, extras = divmod(len(of_process[name]), len(process.threads))
-        bins = {thread: Bin(base=least, room=1) for thread in process.threads}
-        for task, thread in share_out(of_process[name], before, bins, extras).items():
-            active[thread].append(task)
-    level = _level([len(tasks) for tasks in active.values()], len(stateless))
-    bins = {name: Bin(base=max(0, level - len(tasks)), room=int(len(tasks) <= level)) for name, tasks in active.items()}
-    extras = len(stateless) - sum(share.base for share in bins.values())
-    for task, thread in share_out(sorted(stateless), before, bins, extras).items():
-        active[thread].append(task)
-    return {name: sorted(tasks) for name, tasks in active.items()}
-
-
-def _level(loads: Collection[int], count: int) -> int:
-    """The level to which `count` tasks fill the threads with the least loads evenly."""
-    low, high = min(loads), min(loads) + count
-    while low < high:
-        middle = (low + high + 1) // 2
-        if sum(max(0, middle - load) for load in loads) <= count:
-            low = middle
-        else:
-            high = middle - 1
-    return low
-
-
-def _standbys_to_threads(
-    replicas: Mapping[TaskId, Iterable[bytes]],
-    threads: Mapping[str, Thread],
-    processes: Mapping[bytes, Process],
-) -> dict[str, list[TaskId]]:
-    """The standby tasks of each thread: on the thread that had them, else evenly."""
-    before: dict[tuple[TaskId, bytes], str] = {}
-    for name in sorted(threads, reverse=True):
-        for task in threads[name].standby | threads[name].active:
-            before[task, threads[name].process] = name
-    of_process: dict[bytes, list[TaskId]] = {name: [] for name in processes}
-    for task in sorted(replicas):
-        for process in replicas[task]:
-            of_process[process].append(task)
-    standby: dict[str, list[TaskId]] = {name: [] for name in sorted(threads)}
-    for process, tasks in of_process.items():
-        members = processes[process].threads
-        least, extras = divmod(len(tasks), len(members))
-        owners = {task: before[task, process] for task in tasks if (task, process) in before}
-        bins = {name: Bin(base=least, room=1) for name in members}
-        for task, thread in share_out(tasks, owners, bins, extras).items():
-            standby[thread].append(task)
-    return {name: sorted(tasks) for name, tasks in standby.items()}

@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from odradek.protocol.topic_partition import TopicPartition
-from odradek.streams.group.assignor import AssignmentConfig, Thread, assign
+from odradek.streams.group.assignor import AssignmentConfig, assign
+from odradek.streams.group.assignor_threads import Thread
 from odradek.streams.group.group_protocol import Assignments, MemberSubscription
 from odradek.streams.group.subscription_info import (
     RUNNING,

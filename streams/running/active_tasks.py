@@ -53,7 +53,7 @@ back.
 
 
 @dataclass(slots=True)
-class AssignedTask:
+class ActiveTask:
     """One task of the assignment."""
 
     state: TaskState
@@ -87,7 +87,7 @@ class ActiveTasks:
     ) -> None:
         self.topology = application.topology
         self.metrics = metrics
-        self.tasks: dict[TaskId, AssignedTask] = {}
+        self.tasks: dict[TaskId, ActiveTask] = {}
         self.running: dict[TaskId, Task] = {}
         self.calls = ThreadCalls(self.running)
         """The pending calls of asynchronous operators."""
@@ -136,7 +136,7 @@ class ActiveTasks:
         """A new task. `state` is the opened state of a former standby; without it `advance` opens the stores."""
         own = self.make_state(task_id, subtopology) if state is None else state
         self.metrics.created.record(0.0)
-        self.tasks[task_id] = AssignedTask(own, subtopology, sources, opened=state is not None)
+        self.tasks[task_id] = ActiveTask(own, subtopology, sources, opened=state is not None)
 
     def advance(self) -> None:
         """Open new tasks whose directory is free, and start their restoration. Raises StreamsError,
@@ -174,7 +174,7 @@ class ActiveTasks:
         self._fetch_failing_since = None
         return committed
 
-    def _restore(self, each: AssignedTask, committed: Mapping[TopicPartition, Committed]) -> None:
+    def _restore(self, each: ActiveTask, committed: Mapping[TopicPartition, Committed]) -> None:
         each.known = True
         known = [place for place in each.sources if place in committed]
         each.committed = {place: committed[place].offset for place in known}
@@ -197,7 +197,7 @@ class ActiveTasks:
                 starts[place] = each.committed.get(place)
         self._reader.assign(starts)
 
-    def _make_task(self, each: AssignedTask) -> Task:
+    def _make_task(self, each: ActiveTask) -> Task:
         application = self._application
         task = Task(
             application.topology,
@@ -357,7 +357,7 @@ class ActiveTasks:
         """
         self._learn_ends([each for each in self.tasks.values() if each.task is not None and each.state.wanting])
 
-    def _learn_ends(self, tasks: Sequence[AssignedTask]) -> None:
+    def _learn_ends(self, tasks: Sequence[ActiveTask]) -> None:
         """The current end offsets of the tasks' changelogs, and for source topics the positions the tasks have read
         to.
         """
@@ -451,7 +451,7 @@ class ActiveTasks:
             each.state.wipe()
             self.give(task_id, each.subtopology, each.sources, None)
 
-    def _forget(self, task_id: TaskId) -> AssignedTask:
+    def _forget(self, task_id: TaskId) -> ActiveTask:
         each = self.tasks.pop(task_id)
         self.metrics.closed.record(0.0)
         self.running.pop(task_id, None)

@@ -1,8 +1,10 @@
 """Group leader: creates missing internal topics and assigns the tasks (Kafka: StreamsPartitionAssignor).
 
 The leader derives the tasks (`topic_groups.py`), creates internal topics (`internal_topics.py`), fetches the end
-offsets of changelogs and calls the pure `assignor.py`. For an application that cannot run, the leader sends an
-assignment with an error code, so that every instance reports the error and not only the leader's (AssignorError).
+offsets of changelogs and calls the pure `assignor.py`, or the assignor of `task.assignor.class` (`task_assignment.py`);
+with a rack.aware.assignment.strategy that is Java's default assignor, if there is no other. For an application that
+cannot run, the leader sends an assignment with an error code, so that every instance reports the error and not only the
+leader's (AssignorError).
 """
 
 from __future__ import annotations
@@ -15,9 +17,14 @@ from typing import Final
 from confluent_kafka.admin import AdminClient
 
 from odradek.protocol.topic_partition import TopicPartition
+from odradek.streams.assignment.application_state import NONE, AssignmentConfigs
+from odradek.streams.assignment.high_availability import HighAvailabilityTaskAssignor
+from odradek.streams.assignment.sticky import StickyTaskAssignor
+from odradek.streams.assignment.task_assignor import TaskAssignmentError, TaskAssignor
 from odradek.streams.config import StreamsConfig
 from odradek.streams.errors import MissingSourceTopicError, StreamsError
-from odradek.streams.group.assignor import AssignmentConfig, Placement, Thread, assign
+from odradek.streams.group.assignor import AssignmentConfig, assign
+from odradek.streams.group.assignor_threads import Thread
 from odradek.streams.group.group_protocol import MemberSubscription
 from odradek.streams.group.subscription_info import (
     ASSIGNMENT_ERROR,
@@ -33,6 +40,8 @@ from odradek.streams.group.subscription_info import (
 from odradek.streams.records import TaskId
 from odradek.streams.running.client import high_watermarks
 from odradek.streams.running.internal_topics import InternalTopics, wanted_topics
+from odradek.streams.running.replica_racks import ReplicaRacks
+from odradek.streams.running.task_assignment import AssignorRun, Members, Placed, application_state
 from odradek.streams.running.topic_groups import Plan, plan
 from odradek.streams.topology import Topology
 
@@ -58,6 +67,9 @@ class GroupLeader:
             config["max.warmup.replicas"],
             tuple(config["rack.aware.assignment.tags"]),
         )
+        self._assignor: TaskAssignor | None = config["task.assignor.class"]
+        if self._assignor is None and config["rack.aware.assignment.strategy"] != NONE:
+            self._assignor = HighAvailabilityTaskAssignor()
         self._seen: Mapping[str, int] | None = None
         """The partition counts of the source topics at the last assignment."""
 
@@ -79,7 +91,11 @@ class GroupLeader:
             log.error("cannot assign tasks error=%s", error)
             return _to_all(members, ASSIGNMENT_ERROR, str(error))
         self._seen = self._source_partitions(existing)
-        return self._place(found, members, made)
+        try:
+            return self._place(found, members, made)
+        except TaskAssignmentError as error:
+            log.error("cannot assign tasks error=%s", error)
+            return _to_all(members, ASSIGNMENT_ERROR, str(error))
 
     def topics_have_changed(self) -> bool:
         """Whether source topics were created, deleted or expanded since the last assignment. Raises StreamsError."""
@@ -97,35 +113,50 @@ class GroupLeader:
             if topic not in internal
         }
 
-    def _place(self, found: Plan, members: dict[str, MemberSubscription], made: set[str]) -> Given:
-        config = self._config
+    def _place(self, found: Plan, subscriptions: dict[str, MemberSubscription], made: set[str]) -> Given:
         logged = {task: list(topics.changelogs.values()) for task, topics in found.tasks.items() if topics.changelogs}
         wanted = {place for places in logged.values() for place in places if place[0] not in made}
         ends: dict[TopicPartition, int] | None = None
         try:
-            ends = end_offsets(self._admin, wanted, config["request.timeout.ms"] / 1000)
+            ends = end_offsets(self._admin, wanted, self._timeout_s)
         except StreamsError as error:
             log.warning("assigning tasks without the end offsets of changelogs error=%s", error)
-        infos = {name: SubscriptionInfo.decode(members[name].userdata) for name in sorted(members)}
+        infos = {name: SubscriptionInfo.decode(subscriptions[name].userdata) for name in sorted(subscriptions)}
         sizes = {task: sum((ends or {}).get(place, 0) for place in places) for task, places in logged.items()}
         threads = {
             name: Thread(info.process_id, info.active, info.standby, _lags(info, sizes), info.tags)
             for name, info in infos.items()
         }
-        stateless = [task for task in found.tasks if task not in sizes]
-        placed = assign(sizes, stateless, threads, self._assignor_config)
-        probe = 0
-        if placed.probing or ends is None:
-            probe = int(time.time() * 1000) + config["probing.rebalance.interval.ms"]
-        hosts = encode_hosts(_hosts(found, infos, placed))
-        log.info("assigned tasks tasks=%d threads=%d probing=%s", len(found.tasks), len(threads), bool(probe))
-        return {
-            name: (
-                [place for task in placed.active[name] for place in found.tasks[task].sources],
-                AssignmentInfo(tuple(placed.active[name]), tuple(placed.standby[name]), probe).encode(hosts),
-            )
-            for name in threads
-        }
+        if self._assignor is not None:
+            members = Members(subscriptions, infos, threads)
+            return self._run_assignor(self._assignor, found, members, None if ends is None else sizes)
+        placement = assign(sizes, [task for task in found.tasks if task not in sizes], threads, self._assignor_config)
+        probe = self._probing_time() if placement.probing or ends is None else 0
+        return _encode(found, infos, Placed(placement.active, placement.standby, probe))
+
+    def _run_assignor(
+        self, assignor: TaskAssignor, found: Plan, members: Members, sizes: Mapping[TaskId, int] | None
+    ) -> Given:
+        topics = {place[0] for each in found.tasks.values() for place in (*each.sources, *each.changelogs.values())}
+        racks = ReplicaRacks(self._admin, topics, self._timeout_s)
+        state = application_state(AssignmentConfigs.of(self._config), found, members, sizes, racks)
+        without_lags = sizes is None and isinstance(assignor, HighAvailabilityTaskAssignor)
+        if without_lags:  # as in Java, tasks stay until the lags are known (FallbackPriorTaskAssignor)
+            assignor = StickyTaskAssignor(must_preserve_active_task_assignment=True)
+        run = AssignorRun(assignor, members)
+        placed = run.place(state, [task for task, each in found.tasks.items() if each.changelogs])
+        if without_lags:
+            placed = placed._replace(next_rebalance_ms=self._probing_time())
+        given = _encode(found, members.infos, placed)
+        run.report(given)
+        return given
+
+    def _probing_time(self) -> int:
+        return int(time.time() * 1000) + int(self._config["probing.rebalance.interval.ms"])
+
+    @property
+    def _timeout_s(self) -> float:
+        return float(self._config["request.timeout.ms"]) / 1000
 
 
 def end_offsets(admin: AdminClient, places: set[TopicPartition], timeout_s: float) -> dict[TopicPartition, int]:
@@ -171,7 +202,21 @@ def _lags(info: SubscriptionInfo, sizes: Mapping[TaskId, int]) -> dict[TaskId, i
     return lags
 
 
-def _hosts(found: Plan, infos: Mapping[str, SubscriptionInfo], placed: Placement) -> dict[str, HostPartitions]:
+def _encode(found: Plan, infos: Mapping[str, SubscriptionInfo], placed: Placed) -> Given:
+    """The assignment of each member."""
+    hosts = encode_hosts(_hosts(found, infos, placed))
+    probe = placed.next_rebalance_ms
+    log.info("assigned tasks tasks=%d threads=%d probing=%s", len(found.tasks), len(infos), bool(probe))
+    return {
+        name: (
+            [place for task in placed.active[name] for place in found.tasks[task].sources],
+            AssignmentInfo(tuple(placed.active[name]), tuple(placed.standby[name]), probe).encode(hosts),
+        )
+        for name in infos
+    }
+
+
+def _hosts(found: Plan, infos: Mapping[str, SubscriptionInfo], placed: Placed) -> dict[str, HostPartitions]:
     """The instances that answer queries of each partition."""
     collected: dict[str, tuple[dict[str, set[int]], dict[str, set[int]]]] = {}
     for name, info in infos.items():

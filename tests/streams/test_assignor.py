@@ -9,8 +9,9 @@ from dataclasses import dataclass, field, replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from odradek.streams.group.assignor import AssignmentConfig, Placement, Thread, assign
+from odradek.streams.group.assignor import AssignmentConfig, Placement, assign
 from odradek.streams.group.assignor_standbys import Host, StandbyPlan
+from odradek.streams.group.assignor_threads import Thread
 from odradek.streams.records import TaskId
 
 SIZE = 1_000_000
