@@ -25,8 +25,8 @@ def top_k(k: int, field: Field = None, *, by: Field = None) -> Aggregation[list[
     """The `k` greatest values of a field, the greatest first. Raises ArgumentError.
 
     With `by`, which is also a field, the values are ranked by that one: `top_k(3, by="amount")` are the three records
-    with the greatest amounts. Of equal ranks the value whose CBOR is the least comes first, in any order of the
-    records.
+    with the greatest amounts. Of equal ranks the value whose CBOR is the least comes first, also where the records
+    came in another order.
     """
     return _TopK(k, field, by)
 

@@ -32,7 +32,7 @@ def mean(field: Field = None) -> Aggregation[Any]:
 
 
 def min(field: Field = None) -> Aggregation[Any]:
-    """The least value of a field: numbers, texts, dates, or other values that `<` compares."""
+    """The least value of a field: of numbers, texts, dates, or other values that `<` compares."""
     return _Least("min", field)
 
 
@@ -42,7 +42,7 @@ def max(field: Field = None) -> Aggregation[Any]:
 
 
 class _Count(Aggregation[int]):
-    """The state is the count. Without a field it counts records with any value."""
+    """The state is the count. Without a field it counts records, also those without a value."""
 
     def aggregator(self, key: Any, value: Any, state: Any) -> Any:
         return self.add(value, state) if self._read is None else super().aggregator(key, value, state)

@@ -40,7 +40,7 @@ def decode(data: bytes) -> Any:
 
 
 def encode_canonically(item: Any) -> bytes:
-    """The same bytes for equal dicts and sets, in any order (RFC 8949, 4.2)."""
+    """The same bytes for equal dicts and sets, in any order of their entries (RFC 8949, 4.2)."""
     return bytes(_cbor().dumps(item, canonical=True))
 
 
