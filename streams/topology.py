@@ -322,6 +322,8 @@ class Topology(JavaNames):
             raise TopologyError(f"A different StateStore has already been added with the name {builder.name}")
         if builder.logging:
             raise TopologyError(f"StateStore {builder.name} for global table must not have logging enabled.")
+        if getattr(builder, "ttl_ms", 0):
+            raise TopologyError(f"StateStore {builder.name} for global table has the rows of its topic, and no TTL")
         self.add_source(source, topic, key=key, value=value, timestamp_extractor=timestamp_extractor)
         self.add_processor(processor, supplier, source)
         node = self.nodes[processor]

@@ -51,6 +51,7 @@ class Materialization:
     retention_ms: int | None
     store_type: str | DslStoreSuppliers | None
     store: StoreBuilder | None
+    ttl: int | timedelta | None = None
     result: Callable[[Any], Any] | None = None
     """See StoreBuilder.result."""
 
@@ -73,10 +74,12 @@ class Materialization:
         return self.store_type != IN_MEMORY
 
     def finished(self, builder: StoreBuilder) -> StoreBuilder:
-        """A store's builder with the user's settings of caching and logging."""
+        """A store's builder with the user's settings of caching, logging and TTL. Raises TopologyError."""
         if isinstance(self.store_type, DslStoreSuppliers):
             builder = self.store_type.supplied(builder)
         builder = replace(builder, result=self.result).with_caching(self.caching)
+        if self.ttl is not None:
+            builder = builder.with_ttl(self.ttl)
         return builder.with_logging(self.log_config) if self.logging else builder.without_logging()
 
     def key_value_store(self) -> StoreBuilder:
@@ -116,5 +119,6 @@ def materialization(
         retention_ms=round(retention / timedelta(milliseconds=1)) if isinstance(retention, timedelta) else retention,
         store_type=store_settings.store_type,
         store=store,
+        ttl=store_settings.ttl,
         result=store_settings.result if isinstance(store_settings, StateMaterialized) else None,
     )

@@ -41,6 +41,13 @@ def _check(options: Any, *serdes: str) -> None:
         raise ArgumentError(f"{kind}(name=…) at {place_of_call()} is {options.name!r}; expected a text")
 
 
+def _is_positive(duration: Any) -> bool:
+    """Whether this is a duration of at least 1 ms."""
+    if isinstance(duration, timedelta):
+        return duration >= timedelta(milliseconds=1)
+    return isinstance(duration, int) and not isinstance(duration, bool) and duration > 0
+
+
 @dataclass(frozen=True)
 class Consumed(Generic[K, V]):
     """How topics are read."""
@@ -104,7 +111,8 @@ class Materialized(Generic[K, V]):
     """The store of a table. With a name it can be queried; without one it exists only where an operator requires it.
 
     `store` is a store builder (see stores/builders.py) in place of a name and `store_type`; serdes are taken from here.
-    `retention` (ms or a timedelta) is for windowed stores. `log_config` are configs of the changelog.
+    `retention` (ms or a timedelta) is for windowed stores. `log_config` are configs of the changelog. With a `ttl` (ms
+    or a timedelta), which Java does not have, rows expire: see stores/ttl.py.
     """
 
     name: str | None = None
@@ -116,9 +124,14 @@ class Materialized(Generic[K, V]):
     retention: int | timedelta | None = None
     store_type: Literal["rocksDB", "in_memory"] | DslStoreSuppliers | None = None
     store: StoreBuilder | None = None
+    ttl: int | timedelta | None = None
 
     def __post_init__(self) -> None:
         _check(self, "key", "value")
+        if self.ttl is not None and not _is_positive(self.ttl):
+            raise ArgumentError(
+                f"Materialized(ttl=…) at {place_of_call()} is {self.ttl!r}; expected a timedelta or ms, at least 1 ms"
+            )
         if self.store is not None and not isinstance(self.store, StoreBuilder):
             raise ArgumentError(
                 f"Materialized(store=…) at {place_of_call()} is {self.store!r}; expected a store builder such as "

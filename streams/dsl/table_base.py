@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 from odradek.streams.dsl.graph import Graph
 from odradek.streams.dsl.materialization import Materialization, materialization
 from odradek.streams.dsl.options import Materialized
+from odradek.streams.errors import TopologyError
 from odradek.streams.java_names import JavaNames
 from odradek.streams.operators.table import TableSupplier, View
 from odradek.streams.serdes import Serde
@@ -97,6 +98,8 @@ class TableBase(JavaNames, Generic[K, V]):
         parent = self.node
         key = self.key if store_settings is None else store_settings.key or self.key
         queryable = queryable_name(store_settings)
+        if store_settings is not None and store_settings.ttl is not None and queryable is None:
+            raise TopologyError(f"{node} has a TTL and no store: give its store a name, Materialized(name=…, ttl=…)")
 
         def write(topology: Topology) -> None:
             topology.add_processor(node, supplier, parent)

@@ -156,10 +156,10 @@ class TableSource:
     """The records of a topic, or of a stream, as the rows of a table (KTableSource)."""
 
     def __init__(self, stated: Materialization) -> None:
-        """The table has a store if the user named it, or as soon as an operator requires one."""
+        """The table has a store if the user named it, or its rows expire, or as soon as an operator requires one."""
         assert stated.store_name is not None
         self.store = stated.store_name
-        self.materialized = stated.queryable_name is not None
+        self.materialized = stated.queryable_name is not None or stated.ttl is not None
         self.versioned = stated.versioned
         self._sends_old_values = False
 

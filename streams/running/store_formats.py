@@ -46,7 +46,7 @@ class StoreFormatError(StreamsError):
 def format_of(builder: Any, config: Mapping[str, Any]) -> dict[str, Any]:
     """The format of a store: its kind, and the names of its serdes where they are ready-made ones."""
     found: dict[str, Any] = {"kind": f"{getattr(builder, 'kind', type(builder).__name__)} store"}
-    if getattr(builder, "stamped", False):
+    if getattr(builder, "stamped", False) or getattr(builder, "ttl_ms", 0):
         found["values"] = "with timestamps"
     if getattr(builder, "retain_duplicates", False):
         found["duplicates"] = "retained"

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from odradek.streams.errors import TopologyError
 from odradek.streams.serdes import Serde
 from odradek.streams.stores.interface import StateStore
 from odradek.streams.stores.keyvalue import CachedKeyValueStore, PlainKeyValueStore
 from odradek.streams.stores.maps import BytesMap
 from odradek.streams.stores.sessions import SegmentedSessionStore
+from odradek.streams.stores.ttl import TtlKeyValueStore
 from odradek.streams.stores.versioned import SegmentedVersionedStore
 from odradek.streams.stores.windows import SegmentedWindowStore
 
@@ -55,6 +58,8 @@ class StoreBuilder:
     """Opens a store of bytes of the user's own, given the name of the store and its directory; None: RocksDB where
     `persistent`, else memory.
     """
+    ttl_ms: int = 0
+    """How long a row of a key-value store stays, by stream time; 0: until it is deleted."""
     result: Callable[[Any], Any] | None = None
     """How queries show a value, where the store holds the state of an aggregation; None: as it is."""
 
@@ -64,8 +69,23 @@ class StoreBuilder:
         return self.persistent or self.bytes_map is not None
 
     def with_caching(self, enabled: bool = True) -> StoreBuilder:
-        """The same with a cache (or without). Versioned stores and stores with duplicates never have one."""
-        return replace(self, caching=enabled and not self.retain_duplicates and self.kind != "versioned")
+        """The same with a cache (or without). Versioned stores, and those with duplicates or a TTL, never have one."""
+        never = self.retain_duplicates or self.kind == "versioned" or self.ttl_ms > 0
+        return replace(self, caching=enabled and not never)
+
+    def with_ttl(self, ttl: int | timedelta) -> StoreBuilder:
+        """The same with rows that expire when stream time has passed their timestamps by more than `ttl`, in ms or a
+        timedelta (stores/ttl.py). Raises ValueError below 1 ms, and TopologyError for a store that cannot have one.
+        """
+        ttl_ms = round(ttl / timedelta(milliseconds=1)) if isinstance(ttl, timedelta) else ttl
+        if ttl_ms < 1:
+            raise ValueError(f"the TTL of the store {self.name} is {ttl!r}; expected at least 1 ms")
+        if self.kind != "key-value" or self.max_entries:
+            kind = "an LRU map" if self.max_entries else f"a {self.kind} store"
+            raise TopologyError(
+                f"only key-value stores have a TTL; {self.name} is {kind}, which has a limit of its own"
+            )
+        return replace(self, ttl_ms=ttl_ms, caching=False)
 
     def with_logging(self, config: Mapping[str, str] | None = None) -> StoreBuilder:
         """The same with a changelog, whose topic gets these configs."""
@@ -90,6 +110,8 @@ class StoreBuilder:
 
     def build(self) -> StateStore:
         """A store of this description, not open yet."""
+        if self.ttl_ms:
+            return TtlKeyValueStore(self)
         plain, cached = _STORES[self.kind]
         return (cached if self.caching else plain)(self)
 

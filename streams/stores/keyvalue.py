@@ -95,6 +95,8 @@ class PlainKeyValueStore(TimestampedKeyValueStore):
         self._key_serde = serde_for(spec, context, is_key=True)
         self._codec = ValueCodec(spec.name, serde_for(spec, context, is_key=False), spec.stamped)
         self._in_rocks = holds_bytes(spec, context)
+        if not spec.ttl_ms and context.store_dir is not None:  # after a time without TTL an index would lack rows
+            _remove_directory(context.store_dir, expiry_name(spec.name))
         if spec.max_entries:
             self._map = LruMap(spec.max_entries, self._log_removal)
         else:
@@ -420,4 +422,14 @@ def directory_of(store_dir: Path, name: str) -> Path:
 
 def wipe(store_dir: Path, name: str) -> None:
     """Remove a closed store's files; a task does so without a checkpoint for them."""
+    for each in (name, expiry_name(name)):
+        _remove_directory(store_dir, each)
+
+
+def expiry_name(store: str) -> str:
+    """The name of the index of a store with a TTL; no store can have it, since "~" is not allowed in names."""
+    return f"{store}~expiry"
+
+
+def _remove_directory(store_dir: Path, name: str) -> None:
     shutil.rmtree(directory_of(store_dir, name), ignore_errors=True)
