@@ -182,6 +182,8 @@ class TtlKeyValueStore(PlainKeyValueStore):
         current = context.timestamp, context.headers
         try:
             for key, cell in rows:
+                if live.get(key) != cell:  # a node downstream of an earlier removal has written it again
+                    continue
                 live.put(key, None)
                 self._index.change((self._entry(key, cell),), ())
                 at = self._timestamp_of(cell) + self._ttl_ms + 1
