@@ -51,6 +51,7 @@ from odradek.streams.errors import (
 from odradek.streams.extras import MissingExtraError
 from odradek.streams.mock_processor_context import MockProcessorContext
 from odradek.streams.operators.table import ValueTransformer
+from odradek.streams.operators.ticks import CatchUp
 from odradek.streams.processor import FixedKeyProcessor, Processor, ProcessorContext, PunctuationType
 from odradek.streams.records import Change, Record, RecordMetadata, TaskId, Window, Windowed
 from odradek.streams.sensors import RecordingLevel, Sensor, StreamsMetrics
@@ -134,6 +135,7 @@ __all__ = [
     "Branched",
     "BranchedKStream",
     "BufferConfig",
+    "CatchUp",
     "Change",
     "Consumed",
     "DeadLetter",

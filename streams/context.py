@@ -74,6 +74,7 @@ class TaskContext:
         "collector",
         "commit_needed",
         "commit_wanted",
+        "committed_topics",
         "config",
         "dropped",
         "handlers",
@@ -136,6 +137,10 @@ class TaskContext:
         """Records that nodes have dropped (dropped-records-total)."""
         self.processor_metadata: dict[str, int] = {}
         """Numbers of processors that are committed with the offsets, by name."""
+        self.committed_topics: set[str] = set()
+        """Source topics whose offset is part of every commit, also where no record was read: its metadata has the
+        numbers of a processor.
+        """
         self.results_ready: threading.Event | None = None
         """Set when a call of an asynchronous operator has ended; the tasks of a thread share it."""
         self._changelogs: dict[str, str] = {}
@@ -149,6 +154,13 @@ class TaskContext:
         topic = self._changelogs.get(store)
         if topic is not None:
             self.send(topic, key, value, self.task_id.partition, timestamp, headers)
+
+    def add_metadata(self, numbers: Mapping[str, int]) -> None:
+        """Add the numbers of processors that were committed with one partition. The partitions of a task are not always
+        committed together, so the greatest number of each processor counts (Kafka: ProcessorMetadata.update).
+        """
+        known = self.processor_metadata
+        known.update({name: max(number, known.get(name, number)) for name, number in numbers.items()})
 
     def bind_sender(self) -> None:
         """Write by the current producer: a collector may have replaced the one of the construction."""

@@ -50,6 +50,7 @@ class RecordQueue:
         "read_key",
         "read_value",
         "source",
+        "start_offset",
         "topic",
     )
 
@@ -73,6 +74,8 @@ class RecordQueue:
         self.head: Head | None = None
         """The first record as objects, once it has been deserialized."""
         self.partition_time = NO_TIMESTAMP
+        self.start_offset = 0
+        """The committed offset at the start of the task; 0 where there was none."""
         self.next_offset: int | None = None
         """The next offset to commit, after processed or skipped records; None before the first."""
         self.consumed = False

@@ -102,9 +102,12 @@ class Task:
         with of_task(self.context.task_id):
             self._program.init()
 
-    def seek(self, partition: TopicPartition, partition_time: int) -> None:
-        """Set the partition time from the commit metadata: the latest timestamp in the partition."""
+    def seek(self, partition: TopicPartition, partition_time: int, offset: int = 0) -> None:
+        """Set the partition time from the commit metadata, the latest timestamp in the partition, and the committed
+        offset.
+        """
         queue = self._queues[partition]
+        queue.start_offset = offset
         queue.partition_time = partition_time
         if partition_time > self.context.stream_time:
             self.context.stream_time = partition_time
@@ -282,13 +285,13 @@ class Task:
                 store.flush()
 
     def committable(self) -> dict[TopicPartition, tuple[int, str]]:
-        """For each partition that was read since its assignment: the offset to commit, and its metadata."""
-        metadata = self.context.processor_metadata
-        return {
-            partition: (queue.next_offset, encode_metadata(queue.partition_time, metadata))
-            for partition, queue in self._queues.items()
-            if queue.next_offset is not None and queue.consumed
-        }
+        """For each partition that was read since the last commit: the offset to commit, and its metadata."""
+        context, found = self.context, {}
+        for partition, queue in self._queues.items():
+            if queue.consumed or partition[0] in context.committed_topics:
+                offset = queue.start_offset if queue.next_offset is None else queue.next_offset
+                found[partition] = offset, encode_metadata(queue.partition_time, context.processor_metadata)
+        return found
 
     def processed_offsets(self) -> dict[TopicPartition, int]:
         """For each partition that was read since its assignment: the offset of the last processed record. Any thread

@@ -19,6 +19,7 @@ from odradek.streams.dsl.kstream import KStream
 from odradek.streams.dsl.ktable import TABLE_SOURCE, GlobalKTable, KTable
 from odradek.streams.dsl.materialization import materialization
 from odradek.streams.dsl.options import Consumed, Materialized
+from odradek.streams.dsl.ticks import TickSources
 from odradek.streams.errors import TopologyError
 from odradek.streams.java_names import JavaNames
 from odradek.streams.operators.table import TableSource
@@ -32,7 +33,7 @@ V = TypeVar("V")
 SOURCE_SUFFIX = "-source"
 
 
-class StreamsBuilder(JavaNames):
+class StreamsBuilder(TickSources, JavaNames):
     """Describes a topology; build() creates it."""
 
     def __init__(self) -> None:

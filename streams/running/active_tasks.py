@@ -208,10 +208,11 @@ class ActiveTasks:
             idle_ms=application.config["max.task.idle.ms"],
             lag=self._reader.lag,
         )
+        task.context.processor_metadata.clear()  # the stores of a former active task bring their context
         for place, metadata in each.metadata.items():
             partition_time, numbers = decode_metadata(metadata)
-            task.seek(place, partition_time)
-            task.context.processor_metadata.update(numbers)
+            task.seek(place, partition_time, each.committed[place])
+            task.context.add_metadata(numbers)
         task.init()
         log.info("task is running task=%s", task.task_id)
         return task

@@ -135,10 +135,10 @@ def one_task(
         store.init(context)
         context.changelog(name, part.changelogs[name])
     task = Task(topology, part, context, stores, {})
-    for place, (_, text) in (commits or {}).items():
+    for place, (offset, text) in (commits or {}).items():
         partition_time, numbers = decode_metadata(text)
-        task.seek(place, partition_time)
-        context.processor_metadata.update(numbers)
+        task.seek(place, partition_time, offset)
+        context.add_metadata(numbers)
     task.init()
     try:
         yield task, memory

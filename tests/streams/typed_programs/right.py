@@ -60,6 +60,14 @@ class Halves(FixedKeyProcessor[str, float, float]):
         self.context.forward(record.with_value(record.value / 2))
 
 
+async def priced(order: Order) -> float:
+    return order.pieces * 0.5
+
+
+async def customer_of(key: str, order: Order) -> tuple[str, int]:
+    return order.customer, order.pieces
+
+
 ORDER = json_serde(Order)
 builder = StreamsBuilder()
 orders = builder.stream("orders", Consumed(STRING, ORDER))
@@ -68,6 +76,10 @@ assert_type(orders.filter(lambda order: order.pieces > 1).filter_not(lambda key,
 assert_type(orders.map_values(lambda order: order.pieces), KStream[str, int])
 assert_type(orders.map_values(lambda key, order: f"{key} {order.pieces}").map_values(str.upper), KStream[str, str])
 assert_type(orders.map(lambda key, order: (order.pieces, key)), KStream[int, str])
+assert_type(orders.map_values_async(priced), KStream[str, float])
+assert_type(orders.map_async(customer_of, concurrency=10, timeout=timedelta(seconds=1)), KStream[str, int])
+assert_type(builder.interval(timedelta(minutes=5), catch_up="all"), KStream[str, int])
+assert_type(builder.cron("0 6 * * *", timezone="Europe/Berlin", name="breakfast"), KStream[str, int])
 assert_type(orders.flat_map_values(lambda order: range(order.pieces)), KStream[str, int])
 assert_type(orders.select_key(lambda order: order.customer), KStream[str, Order])
 assert_type(orders.process(Totals, "totals"), KStream[str, float])

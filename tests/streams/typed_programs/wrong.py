@@ -38,6 +38,7 @@ numbers.map_values(str.upper)  # wrong
 numbers.filter(lambda number: "yes")  # wrong
 numbers.map(lambda key, number: number)  # wrong
 numbers.flat_map_values(lambda number: number)  # wrong
+texts.map_values_async(len)  # wrong
 texts.to("texts", Produced(STRING, LONG))  # wrong
 texts.to(lambda key, text, source: 1)  # wrong
 numbers.process(Lengths)  # wrong
