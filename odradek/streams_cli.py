@@ -1,7 +1,7 @@
 """The command `odradek streams`: runs and administers applications of the streams runtime.
 
-`run` and `top` are in `streams_run_cli`, `init` in `streams_init_cli`, `describe` in `streams_describe_cli`. Modules
-that a command needs are imported when it runs.
+`connect` is in `streams_connect_cli`, `run` and `top` are in `streams_run_cli`, `init` in `streams_init_cli`, `describe`
+in `streams_describe_cli`. Modules that a command needs are imported when it runs.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from odradek.streams_connect_cli import connect
 from odradek.streams_describe_cli import describe
 from odradek.streams_init_cli import init
 from odradek.streams_run_cli import run, top, worker
@@ -27,6 +28,7 @@ def streams() -> None:
     """Applications of the streams runtime."""
 
 
+streams.add_command(connect)
 streams.add_command(describe)
 streams.add_command(init)
 streams.add_command(run)

@@ -255,6 +255,9 @@ def test_only_runtime_modules_import_the_clients_and_two_modules_rocksdb() -> No
         "odradek.streams.examples.",
         "odradek.streams.provisioning.topic_admin",
         "odradek.streams.reset",
+        "odradek.streams.connectors.group_consumer",
+        "odradek.streams.connectors.sink_clients",
+        "odradek.streams.connectors.source_clients",
         "odradek.streams.serdes.schema_registry",
     )
     assert all(module.startswith(homes) for module in users["confluent_kafka"]), users["confluent_kafka"]
@@ -322,6 +325,7 @@ SHARED_CLASS_NAMES = {
     "Position": "where a Spark job begins or ends, and Kafka's position of a query; neither imports the other",
     "Rate": "the rate of a quota, and the one that users give to a sensor; Kafka has one class for both",
     "Record": "Kafka has a record of a log and a record of a stream, and users import the latter by this name",
+    "Source": "where a property of a broker comes from, and what users implement to read another system",
 }
 """Public class names that two modules have, with the reason."""
 

@@ -35,6 +35,14 @@ _CONSUMERS: Final[Mapping[str, Any]] = {
     "enable.auto.offset.store": False,
     "auto.offset.reset": "error",  # each source node has its own reset policy
 }
+_MEMBER: Final = (
+    "client.rack",
+    "group.instance.id",
+    "session.timeout.ms",
+    "heartbeat.interval.ms",
+    "max.poll.interval.ms",
+)
+"""Properties of a member of a group, which librdkafka has by Kafka's names."""
 _PRODUCER: Final[Mapping[str, Any]] = {
     "linger.ms": 100,
     "queue.buffering.max.messages": 500_000,
@@ -88,6 +96,22 @@ class Clients:
         """For the topics of global tables. Raises StreamsConfigError."""
         name = f"{self.client_id}-global-consumer"
         return self._consumer(name, "global.consumer.", _MAIN, {**_CONSUMERS, **fixed})
+
+    def group_consumer(self, name: str, group: str, fixed: Mapping[str, Any]) -> Consumer:
+        """For a connector: a consumer that joins `group` by itself, with the application's timeouts, and reads
+        committed records. `fixed` are the configs that the connector requires. Raises StreamsConfigError.
+        """
+        config = self._config
+        reset = config["auto.offset.reset"]
+        defaults = {
+            **_MAIN,
+            "isolation.level": "read_committed",
+            "auto.offset.reset": "error" if reset == "none" else reset,
+            **{each: config[each] for each in _MEMBER if config[each] is not None},
+        }
+        demanded = {"enable.auto.commit": False, "enable.auto.offset.store": False, "group.id": group, **fixed}
+        given = forced("consumer.", {**defaults, **config.prefixed("consumer.")}, demanded)
+        return _make(Consumer, {**self._common(name), **given}, "consumer.")  # type: ignore[no-any-return]
 
     def producer(self, thread: str, transactional_id: str | None, on_delivery: OnDelivery) -> Producer:
         """For all records that a thread's tasks write; `on_delivery` is called for failed records only. Raises

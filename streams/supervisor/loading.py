@@ -19,15 +19,14 @@ class ApplicationError(Exception):
     """A name that does not lead to a topology; the message states what is there."""
 
 
-def load_topology(name: str, folder: Path) -> Topology:
-    """The topology of `module:attribute`; `folder` is the first place to search for the module.
+def load_attribute(name: str, folder: Path, expected: str) -> Any:
+    """What `module:attribute` names; `folder` is the first place to search for the module.
 
-    The attribute is a Topology, a StreamsBuilder, or a function without parameters that returns one of them. Raises
-    ApplicationError, TopologyError, and the exceptions of the module and of the function.
+    `expected` is the form of the name, for messages. Raises ApplicationError, and the exceptions of the module.
     """
     module_name, separator, attribute = name.partition(":")
     if not separator or not module_name or not attribute:
-        raise ApplicationError(f"{name!r} is not MODULE:TOPOLOGY, as word_count:topology is")
+        raise ApplicationError(f"{name!r} is not {expected}")
     sys.path.insert(0, str(folder.absolute()))
     try:
         module = importlib.import_module(module_name)
@@ -41,7 +40,16 @@ def load_topology(name: str, folder: Path) -> Topology:
             found = getattr(found, part)
         except AttributeError as error:
             raise ApplicationError(f"module {module_name!r} has no attribute {attribute!r}") from error
-    return topology_of(found, name)
+    return found
+
+
+def load_topology(name: str, folder: Path) -> Topology:
+    """The topology of `module:attribute`; `folder` is the first place to search for the module.
+
+    The attribute is what `topology_of` accepts. Raises ApplicationError, TopologyError, and the exceptions of the module
+    and of the function.
+    """
+    return topology_of(load_attribute(name, folder, "MODULE:TOPOLOGY, as word_count:topology is"), name)
 
 
 def topology_of(found: Any, name: str) -> Topology:
