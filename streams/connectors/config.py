@@ -71,7 +71,7 @@ CONNECTOR_TABLE: Final[tuple[ConnectorProperty, ...]] = (
         "tasks.max",
         4,
         _whole_number(1),
-        "Partitions of a new topic of source offsets: the most processes that share it.",
+        "Partitions of a new topic of source offsets: so many processes can share it.",
     ),
     ConnectorProperty("errors.tolerance", "none", _tolerance, "all: continue after records that a sink cannot write."),
     ConnectorProperty("errors.retry.timeout", 60_000, _whole_number(0), "How long to retry what may pass, in ms."),

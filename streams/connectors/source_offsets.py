@@ -45,6 +45,6 @@ def task_of(key: bytes, tasks: int) -> int:
 
 def _to_json(content: Any, what: str, given: Any) -> bytes:
     try:
-        return json.dumps(content, separators=(",", ":"), sort_keys=True).encode()
+        return json.dumps(content, separators=(",", ":"), sort_keys=True, ensure_ascii=False).encode()
     except (TypeError, ValueError) as error:
         raise ConnectError(f"{what} {given!r} cannot be written as JSON: {error}") from error
