@@ -319,6 +319,12 @@ TABLE: Final[tuple[Property, ...]] = (
         "The stores of the DSL: DslStoreSuppliers or their dotted name; before default.dsl.store.",
     ),
     _row("errors.dead.letter.queue.topic.name", None, _topic, "Where log_and_fail and log_and_continue write records."),
+    _row(
+        "gc.young.objects",
+        10_000,
+        _number(0),
+        "New objects after which Python searches for reference cycles; 0: as the program has it.",
+    ),
     _row("group.instance.id", None, _text, "A static member id: the instance may be away for session.timeout.ms."),
     _row(
         "internal.leave.group.on.close",

@@ -37,6 +37,7 @@ from odradek.streams.lifecycle import Lifecycle
 from odradek.streams.metrics import Metrics, client_metrics
 from odradek.streams.running.application import Application
 from odradek.streams.running.client import Clients
+from odradek.streams.running.garbage_collection import YOUNG_OBJECTS
 from odradek.streams.running.global_state import GlobalState, make_global_state
 from odradek.streams.running.leadership import GroupLeader
 from odradek.streams.running.restoration import CONSUMER as RESTORE_CONSUMER
@@ -96,6 +97,8 @@ class KafkaStreams(JavaNames, InteractiveQueries, Lifecycle):
         )
         self._sensors = StreamsMetrics(self.config)
         self._global: GlobalState | None = None
+        self._on_end = contextlib.ExitStack()
+        """What the end of a started client undoes in the process."""
         self._starting = threading.Lock()
         self._starter: threading.Thread | None = None
         """The thread that runs `start`; the thread that closes the client waits for it."""
@@ -111,6 +114,9 @@ class KafkaStreams(JavaNames, InteractiveQueries, Lifecycle):
                 raise StreamsError("The client is either already started or already stopped, cannot re-start")
             self._starter = threading.current_thread()
             atexit.register(self._end_with_the_program)
+            self._on_end.callback(atexit.unregister, self._end_with_the_program)
+            YOUNG_OBJECTS.hold(self.config["gc.young.objects"])
+            self._on_end.callback(YOUNG_OBJECTS.release, self.config["gc.young.objects"])
             try:
                 self._state.set(State.REBALANCING)
                 self._threads.start(self._make_application())
@@ -289,7 +295,7 @@ class KafkaStreams(JavaNames, InteractiveQueries, Lifecycle):
         except Exception as error:
             log.warning("error while closing the global stores error=%r", error)
         self._directory.close()
-        atexit.unregister(self._end_with_the_program)
+        self._on_end.close()
         self._state.set(State.ERROR if self._state.current is State.PENDING_ERROR else State.NOT_RUNNING)
 
 

@@ -136,17 +136,17 @@ def can_optimize(
     if configs.rack_aware_assignment_strategy == NONE:
         return False
     if costs and None in (configs.rack_aware_traffic_cost, configs.rack_aware_non_overlap_cost):
-        log.warning("assigning tasks without the racks reason=costs are not set")
+        log.warning("assigning tasks without the racks missing=costs")
         return False
     for each in state.kafka_streams_states(compute_task_lags=False).values():
         if each.rack_id is None:
-            log.error("assigning tasks without the racks reason=no client.rack process=%s", each.process_id)
+            log.error("assigning tasks without the racks missing=client.rack process=%s", each.process_id)
             return False
     for task in state.all_tasks.values():
         for partition in partitions(task):
             if not partition.rack_ids:
                 log.error(
-                    "assigning tasks without the racks reason=no rack of a replica topic=%s partition=%d",
+                    "assigning tasks without the racks missing=replica_rack topic=%s partition=%d",
                     *partition.topic_partition,
                 )
                 return False

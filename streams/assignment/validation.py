@@ -68,5 +68,5 @@ def validate_task_assignment(application_state: ApplicationState, task_assignmen
 
 
 def _invalid(error: AssignmentError, detail: str, process: ProcessId) -> AssignmentError:
-    log.error("the assignment is invalid error=%s process=%s %s", error.name, process, detail)
+    log.error("rejecting an invalid assignment error=%s process=%s detail=%s", error.name, process, detail)
     return error

@@ -51,7 +51,7 @@ class PartitionListener(Protocol):
 
 
 class SinkSettings(NamedTuple):
-    """What the configuration says about a sink worker; times in seconds."""
+    """The configuration of a sink worker; times in seconds."""
 
     connector: str
     group: str

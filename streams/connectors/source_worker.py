@@ -84,7 +84,7 @@ class TaskListener(Protocol):
 
 
 class SourceSettings(NamedTuple):
-    """What the configuration says about a source worker; times in seconds."""
+    """The configuration of a source worker; times in seconds."""
 
     connector: str
     key: Convert

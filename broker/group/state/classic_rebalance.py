@@ -136,8 +136,8 @@ class ClassicRebalance:
         self._sessions.effects.disarm(JOIN)
         while self._overdue:
             self._drop_overdue()
-        members = () if self._group.group_members.all_joined else self._group.group_members
-        absent = [each for each in members if each.join_token is None and not each.is_static]
+        expected = () if self._group.group_members.all_joined else self._group.group_members
+        absent = [each for each in expected if each.join_token is None and not each.is_static]
         for member in absent[:AT_ONCE]:
             self.drop(member.member_id)
         if len(absent) > AT_ONCE or self._unanswered:

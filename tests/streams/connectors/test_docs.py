@@ -135,7 +135,7 @@ def test_the_programs_run(site: Site, postgres: str, server: State, store: str, 
             runners = [stack.enter_context(site.runner(title)) for title in run]
             runners += [stack.enter_context(site.runner("Write a connector", piece)) for piece in (0, 1)]
             for topic in ("orders", "orders-changes", "items"):
-                eventually(lambda name=topic: site.records(name), lambda found: len(found) == len(ORDERS))  # type: ignore[misc]
+                eventually(lambda name=topic: site.records(name), lambda found: len(found) == len(ORDERS))
             numbers = eventually(lambda: site.records("numbers"), lambda found: len(found) == 200)
             posted = eventually(
                 lambda: [each["value"] for _, batch in server.posts for each in batch],
