@@ -13,6 +13,7 @@ from odradek import __version__
 from odradek.commands.lazy import LazyGroup
 
 LAZY: Final = {
+    "acl": "odradek.commands.acl:acl",
     "broker": "odradek.broker_cli:broker",
     "cluster": "odradek.cluster_cli:cluster",
     "completion": "odradek.commands.completion:completion",
@@ -21,13 +22,19 @@ LAZY: Final = {
     "get-offsets": "odradek.commands.get_offsets:get_offsets",
     "group": "odradek.commands.group:group",
     "health": "odradek.cluster_cli:health",
+    "leader": "odradek.commands.leader:leader",
+    "quota": "odradek.commands.quota:quota",
+    "reassign": "odradek.commands.reassign:reassign",
     "records": "odradek.commands.records:records",
     "registry": "odradek.cluster_cli:registry",
     "scram": "odradek.scram_cli:scram",
     "stop": "odradek.broker_cli:stop",
     "streams": "odradek.streams_cli:streams",
     "tls": "odradek.tls_cli:tls",
+    "token": "odradek.commands.token:token",
     "topic": "odradek.commands.topic:topic",
+    "transaction": "odradek.commands.transaction:transaction",
+    "user": "odradek.commands.user:user",
 }
 """The commands of other modules: module:attribute."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 from collections.abc import AsyncIterator, Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 from pytest_asyncio import is_async_test
@@ -14,6 +15,9 @@ from tests.jvm.kafka import Kafka, running_kafka
 from tests.scheduling import arrange
 from tests.support.connections import closing_connections
 from tests.support.ignored_signals import handle_ignored_signals
+
+if TYPE_CHECKING:
+    from tests.security.authorization_oracle import RunningPair
 
 searches.load()
 temporary_folders.use_memory()
@@ -67,3 +71,12 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
     """Apache Kafka 3.9.2 with its ZooKeeper, one for the whole run: tests use topics and groups of their own."""
     with running_kafka(tmp_path_factory.mktemp("apache-kafka")) as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+def authorized(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningPair]:
+    """Apache Kafka 3.9.2 and Odradek, both with an authorizer."""
+    from tests.security.authorization_oracle import running_authorized_pair  # few tests need its modules
+
+    with running_authorized_pair(tmp_path_factory.mktemp("authorized")) as pair:
+        yield pair

@@ -10,6 +10,7 @@ import pytest
 from odradek.broker_process import BrokerProcess
 from tests.commands.running import Running
 from tests.jvm.kafka import Kafka
+from tests.security.authorization_oracle import RunningPair
 
 
 @pytest.fixture(scope="module")
@@ -19,10 +20,16 @@ def ours(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 
 
 @pytest.fixture(params=["odradek", "kafka"])
-def side(request: pytest.FixtureRequest) -> Running:
+def side(request: pytest.FixtureRequest, ours: BrokerProcess, kafka: Kafka) -> Running:
     """One of the brokers, with our commands and the stock tools on it."""
-    broker: BrokerProcess | Kafka = request.getfixturevalue("ours" if request.param == "odradek" else "kafka")
-    return Running(broker.bootstrap)
+    return Running((ours if request.param == "odradek" else kafka).bootstrap)
+
+
+@pytest.fixture(params=["odradek", "kafka"])
+def authorized_side(request: pytest.FixtureRequest, authorized: RunningPair) -> Running:
+    """One of two brokers with an authorizer; clients from 127.0.0.1 may do everything."""
+    port = authorized.ports.ours if request.param == "odradek" else authorized.ports.theirs
+    return Running(f"127.0.0.1:{port}")
 
 
 @pytest.fixture

@@ -90,12 +90,8 @@ def test_what_a_broker_rejects_ends_the_command(side: Running, name: str) -> Non
         status, text = side.failure(*arguments)
         assert status == 1
         assert text.endswith(f"({code})\n")
-    for arguments in (
-        ("topic", "describe", f"{name}-none"),
-        ("topic", "alter", f"{name}-none", "--partitions", "2"),
-        ("topic", "delete", f"{name}-none", "--yes"),
-    ):
-        assert side.failure(*arguments) == (
+    for command, options in (("describe", ()), ("alter", ("--partitions", "2")), ("delete", ("--yes",))):
+        assert side.failure("topic", command, f"{name}-none", *options) == (
             3,
             f"odradek: topic {name}-none: it does not exist (UNKNOWN_TOPIC_OR_PARTITION)\n",
         )

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.security.authorization_oracle import RunningPair, running_authorized_pair
 from tests.security.kafka_classes import KafkaClasses, kafka_classes
 from tests.security.kdc import Kdc, missing_programs
 from tests.security.secret_scan import SecretScan, scanning
@@ -24,13 +23,6 @@ def secret_scan() -> Iterator[SecretScan]:
 def classes() -> KafkaClasses:
     """The classes of Apache Kafka 3.9.2 in the JVM of this process."""
     return kafka_classes()
-
-
-@pytest.fixture(scope="session")
-def authorized(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningPair]:
-    """Apache Kafka 3.9.2 and Odradek, both with an authorizer."""
-    with running_authorized_pair(tmp_path_factory.mktemp("authorized")) as pair:
-        yield pair
 
 
 @pytest.fixture(scope="module")

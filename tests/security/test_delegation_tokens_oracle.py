@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import time
 from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -19,13 +18,12 @@ from odradek.broker.security.session import Session
 from odradek.broker.security.state.acls import AclOperation, ResourceType
 from odradek.broker.security.state.delegation_tokens import token_password
 from odradek.broker.security.state.principals import KafkaPrincipal
-from odradek.ports import free_port
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
-from tests.jvm.kafka import Kafka
 from tests.jvm.tools import run_tool
-from tests.security.token_manager import SECRET, begin_manager
-from tests.security.token_requests import HandlerSide, KafkaSide, Right, TokenClients, plain_jaas, rows_of
+from tests.security.token_broker import TokenBroker
+from tests.security.token_manager import begin_manager
+from tests.security.token_requests import HandlerSide, KafkaSide, Right, rows_of
 from tests.support.eventually import eventually, eventually_async
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow]
@@ -36,32 +34,6 @@ Create = m.CreateDelegationTokenRequest
 Renew = m.RenewDelegationTokenRequest
 Expire = m.ExpireDelegationTokenRequest
 Describe = m.DescribeDelegationTokenRequest
-
-
-class TokenBroker:
-    """Apache Kafka with tokens: its ports and its ZooKeeper."""
-
-    def __init__(self, folder: Path) -> None:
-        self.plaintext, self.sasl = free_port(), free_port()
-        addresses = f"PLAINTEXT://127.0.0.1:{self.plaintext},SASL_PLAINTEXT://127.0.0.1:{self.sasl}"
-        scram = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
-        prefix = "listener.name.sasl_plaintext"
-        self.kafka = Kafka(
-            folder,
-            {
-                "listeners": addresses,
-                "advertised.listeners": addresses,
-                "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
-                f"{prefix}.plain.sasl.jaas.config": plain_jaas(),
-                f"{prefix}.scram-sha-256.sasl.jaas.config": scram,
-                f"{prefix}.scram-sha-512.sasl.jaas.config": scram,
-                "delegation.token.secret.key": SECRET,
-                "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
-                "super.users": "User:ANONYMOUS",
-            },
-        )
-        self.kafka.port = self.plaintext
-        self.clients = TokenClients(folder, self.sasl)
 
 
 @pytest.fixture(scope="module")
