@@ -136,17 +136,18 @@ def can_optimize(
     if configs.rack_aware_assignment_strategy == NONE:
         return False
     if costs and None in (configs.rack_aware_traffic_cost, configs.rack_aware_non_overlap_cost):
-        log.warning("assigning tasks without the racks missing=costs")
+        log.warning("assigning tasks without the racks missing=%s", "costs")
         return False
     for each in state.kafka_streams_states(compute_task_lags=False).values():
         if each.rack_id is None:
-            log.error("assigning tasks without the racks missing=client.rack process=%s", each.process_id)
+            log.error("assigning tasks without the racks missing=%s process=%s", "client.rack", each.process_id)
             return False
     for task in state.all_tasks.values():
         for partition in partitions(task):
             if not partition.rack_ids:
                 log.error(
-                    "assigning tasks without the racks missing=replica_rack topic=%s partition=%d",
+                    "assigning tasks without the racks missing=%s topic=%s partition=%d",
+                    "broker.rack",
                     *partition.topic_partition,
                 )
                 return False

@@ -175,7 +175,7 @@ class RocksMap:
             return 0
 
     def store_size(self) -> StoreSize | None:
-        """RocksDB's estimates, without the buffered writes; None once the map is closed. For all threads."""
+        """RocksDB's estimates, with the number of buffered writes; None once the map is closed. For all threads."""
         read = self._db.property_int_value
         try:
             keys, files, memtables = (
@@ -184,7 +184,7 @@ class RocksMap:
             )
         except rocksdict.DbClosedError:
             return None
-        return StoreSize(keys, files, memtables)
+        return StoreSize(keys + len(self._buffer), files, memtables)
 
     def flush_memtables(self) -> None:
         """Flush RocksDB's memtables to disk, but not the buffered writes. For all threads."""

@@ -313,7 +313,8 @@ def test_kafkas_tools_log_in_with_a_token(oauth: BrokerProcess) -> None:
 
 
 def test_the_examples_of_the_page_run(pytester: pytest.Pytester) -> None:
-    examples = [code for code in re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL) if "def test_" in code]
+    text, _, _ = PAGE.read_text().partition("\n## Test a stream application\n")  # tests/streams/test_testing_page.py
+    examples = [code for code in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "def test_" in code]
     assert len(examples) == 4
     for number, code in enumerate(examples):
         pytester.makepyfile(**{f"test_example_{number}": code})

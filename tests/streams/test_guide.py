@@ -55,15 +55,13 @@ def test_the_picture_is_that_of_the_code() -> None:
 
 
 def test_its_links_have_targets() -> None:
-    titles = {
-        re.sub(r"[^\w\- ]", "", title).lower().replace(" ", "-")
-        for title in re.findall(r"^##+ (.*)$", TEXT, re.MULTILINE)
-    }
     for target in re.findall(r"\]\(([^)]+)\)", TEXT):
-        if target.startswith("#"):
-            assert target[1:] in titles, target
-        else:
-            assert (guide.DOCS / target).exists(), target
+        path, _, anchor = target.partition("#")
+        page = guide.DOCS / path if path else guide.PAGE
+        assert page.exists(), target
+        titles = re.findall(r"^##+ (.*)$", page.read_text(), re.MULTILINE) if anchor else []
+        anchors = {re.sub(r"[^\w\- ]", "", title).lower().replace(" ", "-") for title in titles}
+        assert not anchor or anchor in anchors, target
 
 
 def test_all_examples_are_named() -> None:
