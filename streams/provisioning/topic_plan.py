@@ -65,7 +65,7 @@ class PlannedTopic:
 
     name: str
     use: str
-    """input, output, both, declared; repartition or changelog for an internal topic."""
+    """input, output, both, declared, dead letters; repartition or changelog for an internal topic."""
     action: TopicAction
     partitions: int | None
     """Those that the topic will have; None where that is not known."""
@@ -101,9 +101,12 @@ def plan_topics(
 ) -> TopicPlan:
     """Compare the topics of an application with those of the cluster. Raises nothing: problems are in the plan."""
     changes = allowed or AllowedChanges()
+    uses = topic_uses(topology)
+    letters: str | None = config["errors.dead.letter.queue.topic.name"]
+    if letters:
+        uses[letters] = "dead letters"
     rows = tuple(
-        _planned(name, use, topology.declared_topics.get(name), cluster, changes)
-        for name, use in topic_uses(topology).items()
+        _planned(name, use, topology.declared_topics.get(name), cluster, changes) for name, use in uses.items()
     )
     problems = [
         f"the partitions of {row.name} are unknown: no broker returns its num.partitions; declare them"

@@ -348,3 +348,18 @@ def test_the_time_of_a_node_is_that_of_its_own_work() -> None:
         "leaf": (4, 34),
         "root": (2, 10),
     }
+
+
+@pytest.mark.slow
+def test_global_stores_have_sizes(broker: BrokerProcess, tmp_path: Path) -> None:
+    counting.make_topics(broker.bootstrap, {"everywhere": 2})
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    for key in ("a", "b", "c"):
+        producer.produce("everywhere", b"v", key)
+    assert producer.flush(30) == 0
+    builder = StreamsBuilder()
+    builder.global_table("everywhere", Consumed(STRING, STRING), Materialized("all", store_type="in_memory"))
+    config = {"application.id": "global", "bootstrap.servers": broker.bootstrap, "state.dir": str(tmp_path)}
+    with KafkaStreams(builder.build(), {**QUICK, **config}) as streams:
+        streams.wait_until(State.RUNNING, 30)
+        assert one(streams.metrics(), "stream-state-metrics", "num-keys", in_memory_state_id="all") == 3

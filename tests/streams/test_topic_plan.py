@@ -152,6 +152,17 @@ def test_a_topic_that_is_read_and_written_and_one_of_no_node() -> None:
     ]
 
 
+def test_the_topic_of_dead_letters_has_to_exist() -> None:
+    builder = StreamsBuilder().declare_topics(topic("letters", 1))
+    builder.stream("in", Consumed(STRING, STRING)).to("out", Produced(STRING, STRING))
+    config = StreamsConfig({**CONFIG.given, "errors.dead.letter.queue.topic.name": "letters"})
+    topics = {"in": ExistingTopic(2, 1), "out": ExistingTopic(2, 1)}
+    found = plan_topics(builder.build(), config, ClusterTopics(topics, 1, 1))
+    assert [(row.name, row.use, row.action) for row in found.topics][2:] == [
+        ("letters", "dead letters", TopicAction.CREATE)
+    ]
+
+
 @pytest.mark.parametrize("value", ["compact,delete", "delete"])
 def test_the_table_has_a_line_for_each_topic(value: str) -> None:
     text = render_plan(planned(shop(topic("orders", 4, config={"cleanup.policy": value}), topic("customers", 4)), {}))

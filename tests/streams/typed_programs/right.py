@@ -30,6 +30,7 @@ from odradek.streams import (
     TopologyTestDriver,
     Windowed,
     json_serde,
+    topic,
     windowed_serde,
 )
 from odradek.streams import aggregations as agg
@@ -130,7 +131,11 @@ assert_type(view["anna"], int)
 assert_type(view.get("anna"), int | None)
 assert_type(dict(view), dict[str, int])
 with TopologyTestDriver(builder.build()) as driver:
-    topic = driver.create_input_topic("orders", STRING, ORDER)
-    topic.pipe_key_value_list([("a", Order("anna", 1))])
+    piped = driver.create_input_topic("orders", STRING, ORDER)
+    piped.pipe_key_value_list([("a", Order("anna", 1))])
     assert_type(driver.create_output_topic("counts", STRING, LONG).read_key_values_to_map(), dict[str, int | None])
     assert_type(driver.create_output_topic("counts", STRING, LONG).read_record(), Record[str | None, int | None])
+
+declared = StreamsBuilder()
+assert_type(declared.stream(topic("declared", partitions=2), Consumed(STRING, LONG)), KStream[str, int])
+assert_type(declared.table(topic("rows", config={"retention.ms": 1}), Consumed(STRING, LONG)), KTable[str, int])
