@@ -44,6 +44,9 @@ class Own(Windows):
     def windows_for(self, timestamp: int) -> list[Window]:
         return HOPPING.windows_for(timestamp)
 
+    def __repr__(self) -> str:
+        return "Own()"  # the name of a test is the same in every process
+
 
 KINDS: Final[list[Any]] = [
     TimeWindows.of_size_and_grace(20, 30),
