@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from odradek.streams import aggregations
+from odradek.streams.aggregations import Aggregation
 from odradek.streams.declared_topics import DeclaredTopic, topic
 from odradek.streams.driver import TestInputTopic, TestOutputTopic, TopologyTestDriver
 from odradek.streams.dsl.branched import BranchedKStream
@@ -131,6 +133,7 @@ __all__ = [
     "STRING",
     "UUID",
     "VOID",
+    "Aggregation",
     "ArgumentError",
     "Branched",
     "BranchedKStream",
@@ -198,6 +201,7 @@ __all__ = [
     "Window",
     "Windowed",
     "Windows",
+    "aggregations",
     "fail_on_invalid_timestamp",
     "json_serde",
     "key_value_store",

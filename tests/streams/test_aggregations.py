@@ -12,12 +12,14 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from fractions import Fraction
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from odradek.broker_process import BrokerProcess
 from odradek.streams import (
     JSON,
     LONG,
@@ -42,6 +44,16 @@ from odradek.streams.aggregations.state import decode, encode
 from odradek.streams.errors import ArgumentError, SerializationError, StreamsError
 from odradek.streams.extras import MissingExtraError
 from odradek.streams.queries import make_view
+from odradek.streams.state_query import (
+    KeyQuery,
+    Query,
+    RangeQuery,
+    StateQueryRequest,
+    TimestampedKeyQuery,
+    WindowKeyQuery,
+)
+from tests.streams.stage import Stage
+from tests.support.eventually import eventually
 
 Value = Mapping[str, Any] | None
 
@@ -480,3 +492,29 @@ def test_without_its_library_an_aggregation_names_the_extra(
     monkeypatch.setitem(sys.modules, module, None)  # an import of it fails
     with pytest.raises(MissingExtraError, match=f"install odradek with its extra '{extra}'"):
         agg.count_distinct("n") if module == "datasketches" else encode(1)
+
+
+@pytest.mark.slow
+def test_queries_of_a_running_application_show_results(streams_broker: BrokerProcess, tmp_path: Path) -> None:
+    stage = Stage(streams_broker, tmp_path)
+    stage.make_topics(1)
+    builder = StreamsBuilder()
+    words = builder.stream(stage.words, Consumed(STRING, STRING))
+    grouped = words.group_by(lambda key, word: "all", Grouped(STRING, STRING))
+    grouped.mean(len, "means")
+    grouped.windowed_by(TimeWindows.of_size_and_grace(10**15, 0)).agg("windows", mean=agg.mean(len))
+    with stage.running(builder.build()) as streams:
+        stage.write(["a", "abc"])
+        eventually(lambda: streams.store("means").get("all") == 2.0)
+
+        def answer(store: str, query: Query) -> Any:
+            (found,) = streams.query(StateQueryRequest(store, query)).partition_results.values()
+            return list(found.result) if hasattr(found.result, "__next__") else found.result
+
+        assert answer("means", KeyQuery("all")) == 2.0
+        assert answer("means", KeyQuery("none")) is None
+        assert answer("means", RangeQuery()) == [("all", 2.0)]
+        (result, timestamp) = answer("means", TimestampedKeyQuery("all"))
+        assert (result, timestamp > 0) == (2.0, True)
+        ((start, (mean, _)),) = answer("windows", WindowKeyQuery("all", 0, 10**15))
+        assert (start % 10**15, mean) == (0, {"mean": 2.0})

@@ -22,7 +22,6 @@ COMBINED: Final[dict[str, Callable[[int, int], int]]] = {
     "sum": lambda one, other: one + other,
     "min": min,
     "max": max,
-    "count": lambda one, other: one + other,
 }
 WINDOWS: Final[list[Any]] = [
     None,
@@ -56,7 +55,7 @@ def by_windows(windows: Any, caching: bool) -> Callable[[Any], None]:
     def build(builder: Any) -> None:
         grouped = builder.stream("in", NUMBERS).group_by(lambda key, value: key, Grouped(STRING, LONG))
         windowed = grouped if windows is None else grouped.windowed_by(windows)
-        for name in ("sum", "min", "max"):
+        for name in COMBINED:
             materialized = Materialized(name, STRING, LONG, caching=caching)
             table = aggregated(builder, windowed, windows, name, materialized)
             table.to_stream(lambda key, value: str(key)).to(f"{name}-out", Produced(STRING, LONG))
