@@ -30,6 +30,7 @@ from odradek.streams.recorded_metrics import ThreadMetrics
 from odradek.streams.records import TaskId
 from odradek.streams.running.application import Application
 from odradek.streams.running.collector import RecordCollector
+from odradek.streams.running.intake import Intake
 from odradek.streams.running.leadership import position_of
 from odradek.streams.running.record_reader import RecordReader
 from odradek.streams.running.restoration import Restorer
@@ -103,7 +104,8 @@ class ActiveTasks:
         self._cache = cache
         self._owner: dict[TopicPartition, Task] = {}
         self._exactly_once = application.config.exactly_once
-        self._buffer = application.config["buffered.records.per.partition"]
+        self.intake = Intake(reader, self._owner, application.config["buffered.records.per.partition"])
+        """Which partitions to read."""
         self._deadline_s: float = application.config["task.timeout.ms"] / 1000
         self._results_s: float = application.config["max.poll.interval.ms"] / 2000
         """How long a commit waits for the results of asynchronous operators."""
@@ -283,16 +285,6 @@ class ActiveTasks:
         """When the next wall-clock punctuator is due."""
         times = (task.punctuations.next_system_time_ms for task in self.running.values())
         return min((due for due in times if due is not None), default=None)
-
-    def hold_back(self) -> None:
-        """Pause partitions with enough buffered records, because their task waits for others, or for results."""
-        full = {
-            place
-            for place, task in self._owner.items()
-            if (task.calls is not None or len(task.partitions) > 1)
-            and task.partition_group.buffered(place) > self._buffer
-        }
-        self._reader.pause(full)
 
     @property
     def buffered(self) -> int:

@@ -85,6 +85,10 @@ class RecordReader:
             self._consumer.resume([Position(*place) for place in over])
         self._paused = set(places)
 
+    def is_paused(self, place: TopicPartition) -> bool:
+        """Whether `pause` has paused a partition."""
+        return place in self._paused
+
     @property
     def assigned(self) -> frozenset[TopicPartition]:
         """The assigned partitions."""

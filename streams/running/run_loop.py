@@ -141,7 +141,8 @@ class RunLoop:
             self._maintain()
             return
         full = self._more and active.buffered >= self._reader.batch  # slow tasks do not buffer without bound
-        pending = active.calls.pending
+        calling, pending = active.calls.exist, active.calls.pending
+        full = full or (calling and not active.intake.wants_records)
         at_once = busy or self._more or pending
         records = {} if full else self._poll(0.0 if at_once else self._time_to_work_s())
         self.idle = not records and not self._more and not pending
@@ -150,8 +151,8 @@ class RunLoop:
         if records:
             active.add(records)
         self._more = self.executor.process()
-        if self._together or active.calls.exist:
-            active.hold_back()
+        if self._together or calling:
+            active.intake.pause()
         self._maintain()
 
     def _poll(self, wait_s: float) -> Mapping[TopicPartition, Sequence[Message]]:

@@ -36,24 +36,23 @@ def process_of(kind: str, config: dict[str, Any], *more: str) -> Iterator[Backgr
         process.kill()
 
 
-def key_of(partition: int, partitions: int) -> bytes:
-    """A key that the default partitioner sends to this partition."""
-    return next(
-        key for key in (f"k{number}".encode() for number in count()) if partition_of(key, partitions) == partition
-    )
+def key_of(partition: int) -> bytes:
+    """A key that the default partitioner sends to this one of two partitions."""
+    return next(key for key in (f"k{number}".encode() for number in count()) if partition_of(key, 2) == partition)
 
 
-def write(stage: Stage, values: Sequence[str], partitions: int = 2) -> None:
-    """Write values to the source topic, to its partitions in turn."""
+def write(stage: Stage, values: Sequence[str], used: int = 2) -> None:
+    """Write values to the source topic, to the first `used` of its two partitions in turn."""
     producer = Producer({"bootstrap.servers": stage.bootstrap, "linger.ms": 5})
+    keys = [key_of(partition) for partition in range(used)]
     for number, value in enumerate(values):
-        producer.produce(stage.words, value.encode(), key_of(number % partitions, partitions), number % partitions)
+        producer.produce(stage.words, value.encode(), keys[number % used], number % used)
     assert producer.flush(TIMEOUT_S) == 0
 
 
-def expected(values: Sequence[str], partitions: int = 2) -> Values:
+def expected(values: Sequence[str], used: int = 2) -> Values:
     """The output for these values, in order."""
-    return {number: [value.upper().encode() for value in values[number::partitions]] for number in range(partitions)}
+    return {number: [value.upper().encode() for value in values[number::used]] for number in range(used)}
 
 
 def await_values(
