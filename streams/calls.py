@@ -112,7 +112,7 @@ class CallRunner:
         while self._waiting and len(self._tasks) < self._concurrency:
             call = self._waiting.popleft()
             call.started_s = time.monotonic()
-            self._tasks[call] = self._thread.loop.create_task(self._run(call))
+            self._tasks[call] = self._thread.create_task(self._run(call))
 
     async def _run(self, call: AsyncCall) -> None:
         try:

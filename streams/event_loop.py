@@ -13,7 +13,7 @@ import atexit
 import contextlib
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
 import uvloop
@@ -30,6 +30,8 @@ class EventLoopThread:
         """Starts the thread."""
         self.loop = uvloop.new_event_loop()
         self.process_id = os.getpid()
+        self._tasks: set[asyncio.Task[None]] = set()
+        """Running tasks: asyncio itself holds no reference to a task that waits for an object of its own."""
         self._thread = threading.Thread(target=self._run, name=THREAD_NAME, daemon=True)
         self._thread.start()
 
@@ -37,6 +39,13 @@ class EventLoopThread:
         """Call a function on the loop, soon; calls keep their order. No effect once the loop is closed."""
         with contextlib.suppress(RuntimeError):
             self.loop.call_soon_threadsafe(function, *arguments)
+
+    def create_task(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run a coroutine. Only the loop itself may call this."""
+        task = self.loop.create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
 
     def close(self) -> None:
         """Cancel all tasks of the loop, wait for them briefly, and end the thread."""

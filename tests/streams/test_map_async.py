@@ -385,7 +385,7 @@ def test_the_end_of_the_loop_cancels_what_runs() -> None:
             ended.append(True)
 
     tasks: list[Any] = []
-    thread.call(lambda: tasks.append(thread.loop.create_task(hang())))
+    thread.call(lambda: tasks.append(thread.create_task(hang())))
     eventually(lambda: tasks)
     thread.close()
     assert ended == [True]

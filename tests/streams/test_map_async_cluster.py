@@ -50,7 +50,7 @@ def test_kills_in_mid_flight(stage: Stage, guarantee: str) -> None:
     chance, values = random.Random(3), some_values(3_000)
     config = stage.config(processing_guarantee=guarantee, session_timeout_ms=1_000)
     write(stage, values)
-    for _ in range(2):
+    for _ in range(2 if once else 1):
         before = len(read_all(stage.bootstrap, stage.counts))
         moment = before + chance.randrange(1, 800)
         with process_of("awaiting", config, stage.words, stage.counts):
@@ -168,6 +168,24 @@ def test_a_call_that_hangs_hits_its_timeout(stage: Stage) -> None:
         wanted[1].remove(b"VALUE-3")
         assert await_values(stage, lambda found: count_of(found) >= 49) == wanted
     assert failed == [("hangs", 1, 1, "value-3", TimeoutError)]
+
+
+def test_a_rebalance_does_not_wait_for_calls_without_end(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+    """After half of max.poll.interval.ms the thread gives its tasks up; their records are read again, each once."""
+    gate, values = Gate(), some_values(200)
+    more: dict[str, Any] = {"processing_guarantee": "exactly_once_v2", "producer_transaction_timeout_ms": 300_000}
+    short = {**more, "max_poll_interval_ms": 1_000, "session_timeout_ms": 1_000}
+    topology = gate.topology(stage, timeout=100_000)
+    with stage.running(topology, **short) as first:
+        write(stage, values)
+        eventually(lambda: in_flight(first) > 0)
+        with stage.running(topology, "b", **more) as second:
+            eventually(lambda: in_flight(first) > 0 and in_flight(second) > 0)
+            gate.open()
+            found = await_values(stage, lambda found: count_of(found) >= len(values))
+    assert found == expected(values)
+    assert len(read_all(stage.bootstrap, stage.counts)) == len(values)
+    assert "did not end in time for a commit" in caplog.text
 
 
 def test_calls_in_flight_are_completed_when_the_client_pauses(stage: Stage) -> None:
