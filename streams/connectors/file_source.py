@@ -134,7 +134,6 @@ class FileSource(Source):
         for _ in range(len(self._files)):
             file = self._files.pop(0)
             self._files.append(file)
-            before = file.position
             try:
                 lines = file.lines(max_records)
             except FileNotFoundError:  # it was removed; its name may come back
@@ -143,11 +142,7 @@ class FileSource(Source):
             except OSError as error:
                 raise RetriableError(f"cannot read {file.partition['file']}: {error}") from error
             if lines:
-                try:
-                    return [self._record(file, line, position) for line, position in lines]
-                except ConnectError:
-                    file.position = before
-                    raise
+                return [self._record(file, line, position) for line, position in lines]
         return ()
 
     def close(self) -> None:

@@ -252,3 +252,17 @@ def test_at_least_once_writes_offsets_after_the_records(streams_broker: BrokerPr
     assert again.offsets == {KEY: {"position": 1}}
     again.close()
     group.close()
+
+
+def test_an_offset_of_an_aborted_transaction_does_not_count(streams_broker: BrokerProcess) -> None:
+    config = config_of(streams_broker, is_source=True)
+    group = KafkaTaskGroup(config, Clients(config.streams, config["application.id"]), Assigned())
+    output = group.open_tasks([0])[0]
+    output.commit({KEY: b'{"position": 1}'})
+    output.write([OutputRecord(config.offsets_topic, KEY, b'{"position": 2}', None, None, 0)])
+    eventually(lambda: len(counting.read_all(streams_broker.bootstrap, config.offsets_topic, False)), lambda n: n == 2)
+    output.close()
+    again = group.open_tasks([0])[0]
+    assert again.offsets == {KEY: {"position": 1}}
+    again.close()
+    group.close()

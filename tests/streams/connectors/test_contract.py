@@ -13,12 +13,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from odradek.protocol.topic_partition import TopicPartition
 from odradek.streams.connectors import file_sink
-from odradek.streams.connectors.file_formats import JsonLinesFormat, ParquetFormat
+from odradek.streams.connectors.file_formats import FileFormat, JsonLinesFormat, ParquetFormat
 from odradek.streams.connectors.file_sink import FileSink
 from odradek.streams.connectors.file_source import FileSource
 from odradek.streams.connectors.http_sink import HttpSink
@@ -56,6 +56,7 @@ def test_file_source(sizes: list[int], course: Course) -> None:
 
 
 @given(st.integers(0, 11), st.integers(1, 4), courses)
+@settings(max_examples=50)
 def test_http_source_of_pages(server: State, count: int, page_items: int, course: Course) -> None:
     server.items = [{"id": number} for number in range(count)]
     server.page_items = page_items
@@ -68,15 +69,8 @@ def test_http_source_of_pages(server: State, count: int, page_items: int, course
     )
 
 
-@pytest.mark.parametrize("format", ["jsonl", "parquet"])
-@given(wanted=logs, course=courses, roll_records=st.integers(1, 6))
-@example(  # the process ends between the link of a file and the commit
-    wanted={("orders", 0): [0, 1], ("orders", 1): [], ("clicks", 0): []},
-    course=Course([13], 2, 1.0, 0),
-    roll_records=2,
-)
-def test_file_sink(
-    format: str, wanted: Mapping[TopicPartition, Sequence[int]], course: Course, roll_records: int
+def check_file_sink(
+    format: FileFormat, wanted: Mapping[TopicPartition, Sequence[int]], course: Course, roll_records: int
 ) -> None:
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
 
@@ -84,10 +78,21 @@ def test_file_sink(
             patch.setattr(file_sink, "os", Crashing(os, countdown))  # also between the calls of the system
             return FileSink(folder, format=format, roll_records=roll_records)
 
-        check_sink(make, lambda: offsets_in_folder(Path(folder), _FORMATS[format]), wanted, course)
+        check_sink(make, lambda: offsets_in_folder(Path(folder), format), wanted, course)
 
 
-_FORMATS = {"jsonl": JsonLinesFormat(), "parquet": ParquetFormat()}
+@given(logs, courses, st.integers(1, 6))
+@example(  # the process ends between the link of a file and the commit
+    {("orders", 0): [0, 1], ("orders", 1): [], ("clicks", 0): []}, Course([13], 2, 1.0, 0), 2
+)
+def test_file_sink(wanted: Mapping[TopicPartition, Sequence[int]], course: Course, roll_records: int) -> None:
+    check_file_sink(JsonLinesFormat(), wanted, course, roll_records)
+
+
+@given(logs, courses)
+@settings(max_examples=20)
+def test_file_sink_of_parquet(wanted: Mapping[TopicPartition, Sequence[int]], course: Course) -> None:
+    check_file_sink(ParquetFormat(), wanted, course, 5)
 
 
 @given(logs, courses, st.integers(1, 6))
@@ -104,6 +109,7 @@ def test_s3_sink(wanted: Mapping[TopicPartition, Sequence[int]], course: Course,
 
 
 @given(logs, courses)
+@settings(max_examples=50)
 def test_http_sink(server: State, wanted: Mapping[TopicPartition, Sequence[int]], course: Course) -> None:
     server.posts.clear()
 

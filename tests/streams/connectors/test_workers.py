@@ -145,6 +145,20 @@ def test_each_source_partition_has_one_task_and_its_key_is_that_of_kafka_connect
         offset_key("files", {"file": b"a"})
 
 
+@pytest.mark.parametrize(("lost", "expected"), [(False, [b"a0"]), (True, [])])
+def test_a_source_commits_before_a_rebalance_unless_its_tasks_are_lost(lost: bool, expected: list[bytes]) -> None:
+    broker, source = MemoryBroker(), ListSource("a", 3)
+    worker = source_worker(broker, source, commit_s=1_000)
+    worker.step()
+    worker.tasks_revoked(lost)
+    assert values_of(broker) == expected
+    assert source.positions == {}
+    worker.tasks_assigned([0, 1])
+    worker.step()
+    worker.commit()
+    assert values_of(broker) == [b"a0", b"a1"][: 1 + len(expected)]
+
+
 # ---- sinks
 
 
