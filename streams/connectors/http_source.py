@@ -63,7 +63,7 @@ class HttpSource(Source):
         self._due[partition["url"]] = self._clock()
 
     def poll(self, max_records: int, timeout_s: float) -> Sequence[SourceRecord]:
-        """See Source. The records are of one URL, and at most a page, also where `max_records` is less."""
+        """See Source. The records are of one URL, and at most a page, also where `max_records` is larger."""
         for url in sorted(self._open, key=lambda each: self._due[each]):
             if self._due[url] > self._clock():
                 break

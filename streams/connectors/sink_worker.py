@@ -51,7 +51,7 @@ class PartitionListener(Protocol):
 
 
 class SinkSettings(NamedTuple):
-    """The configuration of a sink worker; times in seconds."""
+    """What the configuration states about a sink worker; times in seconds."""
 
     connector: str
     group: str

@@ -84,7 +84,7 @@ class TaskListener(Protocol):
 
 
 class SourceSettings(NamedTuple):
-    """The configuration of a source worker; times in seconds."""
+    """What the configuration states about a source worker; times in seconds."""
 
     connector: str
     key: Convert

@@ -1,7 +1,7 @@
 """The contract of sources and of sinks: no record is lost, and none doubled where exactly once is claimed, whenever the
 process ends.
 
-A connector under test defines how a process makes it, and returns what the other system has.
+A test gives a function that makes the connector of a process, and one that reads the other system.
 """
 
 from __future__ import annotations
