@@ -9,34 +9,23 @@ ConnectorConfig, SinkConnectorConfig and SourceConnectorConfig.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, Final, NamedTuple
+from collections.abc import Mapping
+from typing import Any, Final
 
-from odradek.streams.config import AT_LEAST_ONCE, EXACTLY_ONCE_V2, StreamsConfig, StreamsConfigError
-from odradek.streams.errors import TopologyError
-from odradek.streams.topology import check_topic_name
+from odradek.streams.config import (
+    AT_LEAST_ONCE,
+    EXACTLY_ONCE_V2,
+    PROPERTIES,
+    Property,
+    StreamsConfig,
+    StreamsConfigError,
+)
 
-
-class ConnectorProperty(NamedTuple):
-    """One row of the table."""
-
-    name: str
-    default: Any
-    parse: Callable[[str, Any], Any]
-    doc: str
-
-
-def _whole_number(least: int) -> Callable[[str, Any], int]:
-    def parse(name: str, value: Any) -> int:
-        try:
-            number = int(value)
-        except (TypeError, ValueError):
-            raise StreamsConfigError(f"{name} is {value!r}; expected a whole number") from None
-        if number < least:
-            raise StreamsConfigError(f"{name} is {number}; expected a number of at least {least}")
-        return number
-
-    return parse
+# The types of values are those of properties of a stream application.
+_POSITIVE: Final = PROPERTIES["num.stream.threads"].parse
+_NOT_NEGATIVE: Final = PROPERTIES["poll.ms"].parse
+_FLAG: Final = PROPERTIES["internal.leave.group.on.close"].parse
+_TOPIC: Final = PROPERTIES["errors.dead.letter.queue.topic.name"].parse
 
 
 def _tolerance(name: str, value: Any) -> str:
@@ -45,44 +34,28 @@ def _tolerance(name: str, value: Any) -> str:
     return str(value)
 
 
-def _flag(name: str, value: Any) -> bool:
-    if str(value).lower() not in ("true", "false"):
-        raise StreamsConfigError(f"{name} is {value!r}; expected true or false")
-    return str(value).lower() == "true"
-
-
-def _topic(name: str, value: Any) -> str:
-    try:
-        check_topic_name(value, name)
-    except TopologyError as error:
-        raise StreamsConfigError(str(error)) from None
-    return str(value)
-
-
 def _topics(name: str, value: Any) -> tuple[str, ...]:
     given = value.split(",") if isinstance(value, str) else list(value)
-    return tuple(_topic(name, each.strip()) for each in given if each.strip())
+    return tuple(_TOPIC(name, each.strip()) for each in given if each.strip())
 
 
-CONNECTOR_TABLE: Final[tuple[ConnectorProperty, ...]] = (
-    ConnectorProperty("name", None, _topic, "The name of the connector; application.id by default."),
-    ConnectorProperty("topics", (), _topics, "The topics that a sink reads; a text with commas, or a list."),
-    ConnectorProperty(
+CONNECTOR_TABLE: Final[tuple[Property, ...]] = (
+    Property("name", None, _TOPIC, "The name of the connector; application.id by default."),
+    Property("topics", (), _topics, "The topics that a sink reads; a text with commas, or a list."),
+    Property(
         "tasks.max",
         4,
-        _whole_number(1),
+        _POSITIVE,
         "Partitions of a new topic of source offsets: so many processes can share it.",
     ),
-    ConnectorProperty("errors.tolerance", "none", _tolerance, "all: continue after records that a sink cannot write."),
-    ConnectorProperty("errors.retry.timeout", 60_000, _whole_number(0), "How long to retry what may pass, in ms."),
-    ConnectorProperty("errors.retry.delay.max.ms", 10_000, _whole_number(1), "The longest pause between two attempts."),
-    ConnectorProperty("errors.deadletterqueue.topic.name", None, _topic, "Where records go that a sink cannot write."),
-    ConnectorProperty(
-        "errors.deadletterqueue.context.headers.enable", True, _flag, "Whether they have headers about the error."
+    Property("errors.tolerance", "none", _tolerance, "all: continue after records that a sink cannot write."),
+    Property("errors.retry.timeout", 60_000, _NOT_NEGATIVE, "How long to retry what may pass, in ms."),
+    Property("errors.retry.delay.max.ms", 10_000, _POSITIVE, "The longest pause between two attempts."),
+    Property("errors.deadletterqueue.topic.name", None, _TOPIC, "Where records go that a sink cannot write."),
+    Property(
+        "errors.deadletterqueue.context.headers.enable", True, _FLAG, "Whether they have headers about the error."
     ),
-    ConnectorProperty(
-        "source.partitions.refresh.interval.ms", 5_000, _whole_number(1), "How often to look for new source partitions."
-    ),
+    Property("source.partitions.refresh.interval.ms", 5_000, _POSITIVE, "How often to look for new source partitions."),
 )
 """The properties of connectors; everything else goes to StreamsConfig."""
 
@@ -104,7 +77,7 @@ class ConnectorConfig:
         )
         self.requires_exactly_once = guarantee == EXACTLY_ONCE_V2
         """Whether processing.guarantee was given, and is exactly_once_v2."""
-        self._values["name"] = self._values["name"] or _topic("application.id", self.streams["application.id"])
+        self._values["name"] = self._values["name"] or _TOPIC("application.id", self.streams["application.id"])
         self._check(is_source)
 
     def __getitem__(self, name: str) -> Any:

@@ -15,11 +15,10 @@ from odradek.streams.connectors.file_formats import FileFormat, JsonLinesFormat
 
 def offsets_in_folder(folder: Path, format: FileFormat | None = None) -> dict[TopicPartition, list[int]]:
     """Those of a FileSink's files; the test fails for a file that is none of them."""
-    files = [path for path in folder.rglob("*") if path.is_file()]
+    # A process writes a temporary file, and one that was killed leaves it, until the partition is opened again.
+    files = [path for path in folder.rglob("*") if path.is_file() and not path.name.startswith(".tmp-")]
     contents = {str(path.relative_to(folder)): path.read_bytes() for path in files}
-    # A process that was killed leaves a temporary file, until the partition is opened again.
-    visible = {name: content for name, content in contents.items() if not Path(name).name.startswith(".tmp-")}
-    return offsets_of_objects(visible, "", format)
+    return offsets_of_objects(contents, "", format)
 
 
 def offsets_of_objects(

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet
 import pytest
 
-from odradek.streams.connectors import file_sink
 from odradek.streams.connectors.errors import ConnectError, FencedError, RetriableError
 from odradek.streams.connectors.file_formats import JsonLinesFormat, ParquetFormat
 from odradek.streams.connectors.file_sink import FileSink
@@ -58,7 +58,7 @@ def test_a_full_disk_is_retried_and_leaves_no_part_of_a_file(tmp_path: Path, mon
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(file_sink.os, "fsync", fail)
+        patch.setattr(os, "fsync", fail)
         with pytest.raises(RetriableError, match="No space left"):
             sink.flush()
     assert not [each for each in tmp_path.rglob("*") if each.is_file()]

@@ -113,6 +113,32 @@ def test_a_close_flushes_and_commits_and_the_next_start_continues(place: Place) 
         assert place.stored() == 100 * round_number
 
 
+def test_sinks_share_partitions_and_a_rebalance_neither_loses_nor_doubles_a_record(place: Place) -> None:
+    properties = place.properties(topics=place.topic, commit_interval_ms=20, max_poll_records=7)
+    first, second = (sink_runner(FileSink(place.output), properties) for _ in range(2))
+    rounds = 0
+
+    def write() -> None:
+        nonlocal rounds
+        rounds += 1
+        counting.write_words(place.bootstrap, [f"word {number}" for number in range(200)], place.topic)
+
+    with second:
+        write()
+        eventually(place.stored)
+        with first:
+            write()
+            eventually(lambda: [each.state for each in (first, second)], lambda found: found == [State.RUNNING] * 2)
+            write()
+            eventually(place.stored, lambda count: count > 500)
+        write()
+        eventually(place.stored, lambda count: count >= 200 * rounds)
+    assert [each.failure for each in (first, second)] == [None, None]
+    found = offsets_in_folder(place.output)
+    assert sum(map(len, found.values())) == 200 * rounds
+    assert all(offsets == list(range(len(offsets))) for offsets in found.values())
+
+
 class CountingSink(FileSink):
     """Counts the records that were put."""
 

@@ -254,7 +254,7 @@ def test_conversions() -> None:
     ("properties", "message"),
     [
         ({"topics": ""}, "topics is missing"),
-        ({"tasks.max": "0"}, "tasks.max is 0; expected a number of at least 1"),
+        ({"tasks.max": "0"}, "tasks.max is 0; expected a number at least 1"),
         ({"tasks.max": "many"}, "tasks.max is 'many'; expected a whole number"),
         ({"errors.tolerance": "some"}, "errors.tolerance is 'some'; expected none or all"),
         ({"errors.deadletterqueue.topic.name": "a b"}, "errors.deadletterqueue.topic.name"),
