@@ -15,6 +15,11 @@ def lines_source() -> FileSource:
     return FileSource(os.environ["CONNECT_INPUT"], os.environ["CONNECT_TOPIC"], pattern="*.log")
 
 
+def objects_source() -> FileSource:
+    """The same for files of JSON lines."""
+    return FileSource(os.environ["CONNECT_INPUT"], os.environ["CONNECT_TOPIC"], pattern="*.log", format="json")
+
+
 def lines_sink() -> FileSink:
     """A topic, into the files of a folder."""
     return FileSink(os.environ["CONNECT_OUTPUT"], roll_records=100)

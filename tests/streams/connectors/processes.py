@@ -36,7 +36,7 @@ def start(name: str, bootstrap: str, application_id: str, **properties: Any) -> 
             *OWN_COMMAND,
             *("streams", "connect", f"tests.streams.connectors.apps:{name}", f"--app-dir={ROOT}"),
             *(f"--bootstrap-server={bootstrap}", f"--name={application_id}"),
-            *(f"--set={each}={value}" for each, value in given.items()),
+            *(f"--set={each}={value}" for each, value in given.items() if value != ""),
         ]
     )
     process.stdout.wait_for("ready: tests.streams.connectors.apps", TIMEOUT_S)
