@@ -37,6 +37,8 @@ _STANDBY_ROUNDS: Final = 4
 
 MoveStandbyTaskPredicate = Callable[[KafkaStreamsState, KafkaStreamsState, TaskId, Assignments], bool]
 """Whether a standby may move: the source, the destination, the task, and all assignments."""
+PartitionsOf = Callable[[TaskInfo], Collection[TaskTopicPartition]]
+"""The partitions of a task that count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,14 +104,10 @@ def optimize_rack_aware_active_tasks(params: RackAwareOptimizationParams, assign
     the rack of an instance or of a partition is unknown; a line of the log has the reason. Assign standbys after it.
     Raises ValueError for a task to optimize that no instance runs.
     """
-    state = params.application_state
     tasks = params.tasks(assignments, TaskType.ACTIVE)
-    if not tasks or not can_optimize(state, partitions_of):
-        return
-    add_missing(assignments, state)
-    strategy = state.assignment_configs.rack_aware_assignment_strategy
-    costs = RackCosts(state, params.costs(), partitions_of, strategy)
-    costs.optimize_active(tasks, Counter(task.subtopology for task in tasks), assignments)
+    costs = _prepare(params, tasks, partitions_of, assignments)
+    if costs is not None:
+        costs.optimize_active(tasks, Counter(task.subtopology for task in tasks), assignments)
 
 
 def optimize_rack_aware_standby_tasks(params: RackAwareOptimizationParams, assignments: Assignments) -> None:
@@ -118,36 +116,42 @@ def optimize_rack_aware_standby_tasks(params: RackAwareOptimizationParams, assig
     Changes `assignments`, and does nothing in the same cases as `optimize_rack_aware_active_tasks`. It does not regard
     rack.aware.assignment.tags: Java's compares the tags of the source with themselves (3.9.2).
     """
-    state = params.application_state
     tasks = params.tasks(assignments, TaskType.STANDBY)
-    if not tasks or not can_optimize(state, changelogs_of):
-        return
+    costs = _prepare(params, tasks, changelogs_of, assignments)
+    if costs is not None:
+        costs.optimize_standby(Counter(task.subtopology for task in tasks), assignments)
+
+
+def _prepare(
+    params: RackAwareOptimizationParams, tasks: Collection[TaskId], partitions: PartitionsOf, assignments: Assignments
+) -> RackCosts | None:
+    """The costs, where there is something to optimize; then each instance has an assignment."""
+    state = params.application_state
+    if not tasks or not can_optimize(state, partitions):
+        return None
     add_missing(assignments, state)
-    strategy = state.assignment_configs.rack_aware_assignment_strategy
-    costs = RackCosts(state, params.costs(), changelogs_of, strategy)
-    costs.optimize_standby(Counter(task.subtopology for task in tasks), assignments)
+    return RackCosts(state, params.costs(), partitions, state.assignment_configs.rack_aware_assignment_strategy)
 
 
-def can_optimize(
-    state: ApplicationState, partitions: Callable[[TaskInfo], Collection[TaskTopicPartition]], *, costs: bool = True
-) -> bool:
+def can_optimize(state: ApplicationState, partitions: PartitionsOf, *, costs: bool = True) -> bool:
     """Whether the strategy, the racks, and with `costs` the two costs are there."""
     configs = state.assignment_configs
     if configs.rack_aware_assignment_strategy == NONE:
         return False
     if costs and None in (configs.rack_aware_traffic_cost, configs.rack_aware_non_overlap_cost):
-        log.warning("assigning tasks without the racks missing=%s", "costs")
+        log.warning("assigning tasks without the racks, as a cost is not configured")
         return False
     for each in state.kafka_streams_states(compute_task_lags=False).values():
         if each.rack_id is None:
-            log.error("assigning tasks without the racks missing=%s process=%s", "client.rack", each.process_id)
+            log.error(
+                "assigning tasks without the racks, as an instance has no client.rack process=%s", each.process_id
+            )
             return False
     for task in state.all_tasks.values():
         for partition in partitions(task):
             if not partition.rack_ids:
                 log.error(
-                    "assigning tasks without the racks missing=%s topic=%s partition=%d",
-                    "broker.rack",
+                    "assigning tasks without the racks, as no replica has a known rack topic=%s partition=%d",
                     *partition.topic_partition,
                 )
                 return False
@@ -178,14 +182,7 @@ def changelogs_of(task: TaskInfo) -> Collection[TaskTopicPartition]:
 class RackCosts:
     """The costs of tasks on instances, and the optimization by them. All racks have to be known."""
 
-    def __init__(
-        self,
-        state: ApplicationState,
-        costs: Costs,
-        partitions: Callable[[TaskInfo], Collection[TaskTopicPartition]],
-        strategy: str,
-    ) -> None:
-        """`partitions` are those of a task that count."""
+    def __init__(self, state: ApplicationState, costs: Costs, partitions: PartitionsOf, strategy: str) -> None:
         self._states = state.kafka_streams_states(compute_task_lags=False)
         self._strategy = strategy
         self._costs = costs

@@ -44,29 +44,32 @@ def validate_task_assignment(application_state: ApplicationState, task_assignmen
     for each in task_assignment.assignment:
         for task, task_type in each.tasks.values():
             if task not in application_state.all_tasks:
-                return _invalid(AssignmentError.UNKNOWN_TASK_ID, f"task={task}", each.process_id)
+                return _invalid(AssignmentError.UNKNOWN_TASK_ID, each.process_id, task)
             if task_type is TaskType.STANDBY:
                 standing_by[task] = each.process_id
             elif task in running:
                 return _invalid(
                     AssignmentError.ACTIVE_TASK_ASSIGNED_MULTIPLE_TIMES,
-                    f"task={task} other_process={running[task]}",
                     each.process_id,
+                    task,
+                    running[task],
                 )
             else:
                 running[task] = each.process_id
     for task, info in application_state.all_tasks.items():
         if task in standing_by and not info.is_stateful:
-            return _invalid(AssignmentError.INVALID_STANDBY_TASK, f"task={task}", standing_by[task])
+            return _invalid(AssignmentError.INVALID_STANDBY_TASK, standing_by[task], task)
     processes = application_state.kafka_streams_states(compute_task_lags=False).keys()
     assigned = {each.process_id for each in task_assignment.assignment}
     for process in sorted(processes - assigned):
-        return _invalid(AssignmentError.MISSING_PROCESS_ID, "", process)
+        return _invalid(AssignmentError.MISSING_PROCESS_ID, process)
     for process in sorted(assigned - processes):
-        return _invalid(AssignmentError.UNKNOWN_PROCESS_ID, "", process)
+        return _invalid(AssignmentError.UNKNOWN_PROCESS_ID, process)
     return AssignmentError.NONE
 
 
-def _invalid(error: AssignmentError, detail: str, process: ProcessId) -> AssignmentError:
-    log.error("rejecting an invalid assignment error=%s process=%s detail=%s", error.name, process, detail)
+def _invalid(
+    error: AssignmentError, process: ProcessId, task: TaskId | None = None, other: ProcessId | None = None
+) -> AssignmentError:
+    log.error("invalid task assignment error=%s process=%s task=%s other_process=%s", error.name, process, task, other)
     return error

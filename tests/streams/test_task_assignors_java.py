@@ -144,7 +144,7 @@ def copies(assignments: dict[ProcessId, KafkaStreamsAssignment]) -> list[KafkaSt
     return [KafkaStreamsAssignment(each.process_id, each.tasks.values()) for each in assignments.values()]
 
 
-@settings(max_examples=60)
+@settings(max_examples=50)
 @given(state=applications())
 def test_the_sticky_assignor(theirs: JavaAssignment, java: Java, state: ApplicationState) -> None:
     for preserve in (False, True):
@@ -154,7 +154,7 @@ def test_the_sticky_assignor(theirs: JavaAssignment, java: Java, state: Applicat
         assert any(each.followup_rebalance_deadline_ms == 0 for each in made.assignment) == probing
 
 
-@settings(max_examples=100)
+@settings(max_examples=70)
 @given(state=applications())
 def test_the_high_availability_assignor(theirs: JavaAssignment, state: ApplicationState) -> None:
     expected, probing = theirs.assign_high_availability(state)
@@ -164,7 +164,7 @@ def test_the_high_availability_assignor(theirs: JavaAssignment, state: Applicati
     assert [each for each in deadlines if each is not None] == ([601_000] if probing else [])
 
 
-@settings(max_examples=50)
+@settings(max_examples=40)
 @given(drawn=assigned())
 def test_default_standbys(theirs: JavaAssignment, drawn: tuple[ApplicationState, Any]) -> None:
     state, made = drawn
@@ -175,7 +175,7 @@ def test_default_standbys(theirs: JavaAssignment, drawn: tuple[ApplicationState,
     assert tasks_of(made.values()) == expected
 
 
-@settings(max_examples=90)
+@settings(max_examples=60)
 @given(
     drawn=assigned(standbys=True),
     which=st.sampled_from(TaskType),
@@ -201,7 +201,7 @@ def test_the_identity_assignment(theirs: JavaAssignment, state: ApplicationState
     assert tasks_of(identity_assignment(state).values()) == theirs.identity(state)
 
 
-@settings(max_examples=30)
+@settings(max_examples=20)
 @given(pair=st.tuples(*[st.uuids().map(ProcessId)] * 2))
 def test_the_order_of_process_ids(theirs: JavaAssignment, pair: tuple[ProcessId, ProcessId]) -> None:
     one, other = map(theirs.process, pair)
@@ -214,7 +214,7 @@ def test_the_names_of_errors(java: Java) -> None:
     ]
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(drawn=assigned(), defect=st.sampled_from(AssignmentError), data=st.data())
 def test_validation(
     theirs: JavaAssignment, drawn: tuple[ApplicationState, Any], defect: AssignmentError, data: st.DataObject
