@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import shutil
 import socket
+import subprocess
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,13 +14,19 @@ import pytest
 import yaml
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from prometheus_client.metrics_core import Sample
 from prometheus_client.parser import text_string_to_metric_families
 
 from odradek.broker.metrics.broker_metrics import KEPT, RequestMetrics, percentiles
+from odradek.broker.metrics.exposition.page import connections
+from odradek.broker.metrics.exposition.snapshot import take_snapshot
+from odradek.broker.server import Broker
 from odradek.broker_process import BrokerProcess
 from odradek.ports import free_port
 from odradek.protocol import messages as m
+from odradek.storage.quarantine import QUARANTINE
 from odradek.wire import Wire
+from tests.broker.wire import running_broker
 from tests.jvm.jars import classpath
 from tests.jvm.kafka import SMALL_JVM, Kafka
 from tests.support.eventually import eventually
@@ -268,3 +276,29 @@ def test_alert_rules_use_metrics_of_the_page_and_are_in_the_documentation(odrade
         used = set(re.findall(r"[a-z][a-z_]*", expression)) - {"max", "rate", "sum"}
         assert used, rule
         assert used <= names, f"{rule['alert']} uses {used - names}, which the page does not have"
+
+
+def test_alert_rules_are_valid_for_prometheus() -> None:
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        pytest.skip("promtool of Prometheus is not installed")
+    checked = subprocess.run([promtool, "check", "rules", str(ROOT / "docs" / "alerts.yml")], capture_output=True)
+    assert checked.returncode == 0, checked.stderr
+
+
+async def test_the_bytes_of_the_quarantine_are_on_the_page(tmp_path: Path) -> None:
+    async with running_broker(tmp_path) as broker:
+        (quarantined,) = of_name("odradek_log_quarantined_bytes", broker)
+        assert quarantined.value == 0
+    entry = tmp_path / QUARANTINE / "20260101T000000-topic-0"
+    entry.mkdir(parents=True)
+    (entry / "00000000000000000000.log").write_bytes(bytes(1234))
+    async with running_broker(tmp_path) as broker:
+        (quarantined,) = of_name("odradek_log_quarantined_bytes", broker)
+        assert (quarantined.labels, quarantined.value) == ({"logDirectory": str(tmp_path)}, 1234)
+
+
+def of_name(name: str, broker: Broker) -> list[Sample]:
+    """The samples of a family of the metrics page that has directories and connections."""
+    families = connections(take_snapshot(broker.running.sources))
+    return [sample for family in families if family.name == name for sample in family.samples]
