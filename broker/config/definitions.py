@@ -103,7 +103,7 @@ _ROWS: Final[tuple[ConfigKey, ...]] = (
     P("connection.failed.authentication.delay.ms", INT, 100, Range(0), READ_ONLY, WORKS,
       "Wait before closing a connection that failed to authenticate."),
     P("queued.max.request.bytes", LONG, -1, ANY, READ_ONLY, WORKS,
-      "Bytes of requests waiting in memory above which no more are read; -1 sets no limit."),
+      "Bytes of requests waiting in memory above which no more are read; -1 stands for 512 MiB."),
     P("queued.max.requests", INT, 500, Range(1), READ_ONLY, IGNORED,
       "Requests waiting for a thread before reading stops."),
     P("num.network.threads", INT, 3, Range(1), CLUSTER_WIDE, IGNORED,
