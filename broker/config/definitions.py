@@ -760,7 +760,7 @@ _ROWS: Final[tuple[ConfigKey, ...]] = (
 
     # Odradek's own
     P("odradek.group.max.metadata.bytes", INT, 16 * MIB, Range(64 * KIB), READ_ONLY, WORKS,
-      "Most memory for the members of a classic group, their metadata included; one member may take an eighth.", True),
+      "Most memory for the members of a group, their metadata included; one member may take an eighth.", True),
     P("odradek.event.loop.stall.timeout.ms", INT, 10 * SECOND, Range(0), READ_ONLY, WORKS,
       "Time after which a broker whose event loop stands still ends its metadata store session; 0 for no limit.", True),
     P("odradek.max.producer.ids.per.partition", INT, 10_000, Range(100), READ_ONLY, WORKS,

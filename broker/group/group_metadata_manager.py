@@ -139,7 +139,8 @@ class GroupMetadataManager:
     def members_of(self, group_ids: Iterable[str]) -> int:
         """How many members groups have, in all."""
         found = [self._membership(group_id)[1] for group_id in dict.fromkeys(group_ids)]
-        return sum(membership.size for membership in found if membership is not None)
+        classic = sum(len(each.group.group_members) for each in found if isinstance(each, Membership))
+        return classic + sum(len(each.group_members.members) for each in found if isinstance(each, ConsumerMembership))
 
     def _membership(self, group_id: str) -> tuple[ErrorCode, Membership | ConsumerMembership | None]:
         error, group = self._groups.look_up(group_id, may_be_empty=True)

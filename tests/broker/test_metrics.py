@@ -14,8 +14,8 @@ import pytest
 import yaml
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
-from prometheus_client.metrics_core import Sample
 from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
 
 from odradek.broker.metrics.broker_metrics import KEPT, RequestMetrics, percentiles
 from odradek.broker.metrics.exposition.page import connections

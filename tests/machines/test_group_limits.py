@@ -13,9 +13,11 @@ from odradek.broker.group.state.classic_members import MEMBER_BYTES
 from odradek.broker.group.state.settings import GroupSettings
 from odradek.broker.runtime.state.effects import Reply
 from odradek.protocol.errors import ErrorCode
+from tests.machines import consumer_harness
 from tests.machines.group_harness import GROUP, Harness, VirtualTime, VirtualTimer
 
 LIMIT = 64 << 10
+JOINING: dict[str, Any] = {"rebalance_timeout_ms": 60_000, "owned": {}}
 
 
 def errors(slots: list[Any]) -> list[ErrorCode]:
@@ -61,6 +63,46 @@ def test_ids_that_no_member_uses_are_limited() -> None:
     harness = Harness(group_max_size=3)
     slots = [harness.join(id_required=True) for _ in range(5)]
     assert errors(slots) == [ErrorCode.MEMBER_ID_REQUIRED] * 3 + [ErrorCode.GROUP_MAX_SIZE_REACHED] * 2
+
+
+def test_the_subscriptions_of_a_consumer_group_are_limited() -> None:
+    """Before, 5,000 members could subscribe to 10,000 invented names each."""
+    harness = Harness(odradek_group_max_metadata_bytes=LIMIT)
+    names = [f"topic-{number}" for number in range(50)]  # about 4 KB
+    refused = consumer_harness.beat(harness, "large", 0, names=tuple(names * 3), **JOINING).answer
+    assert refused.error is ErrorCode.NONE  # the names are counted once
+    consumer_harness.beat(harness, "large", -1)
+    many = tuple(f"topic-{number}" for number in range(150))
+    refused = consumer_harness.beat(harness, "large", 0, names=many, **JOINING).answer
+    assert refused.error is ErrorCode.GROUP_MAX_SIZE_REACHED
+    found = [consumer_harness.beat(harness, f"m{n}", 0, names=tuple(names), **JOINING).answer for n in range(30)]
+    accepted = [each.member_id for each in found if not each.error]
+    members = consumer_harness.membership(harness).group_members
+    assert list(members.members) == accepted
+    assert LIMIT - 6000 < members.memory_bytes <= LIMIT
+    assert {each.error for each in found[len(accepted) :]} == {ErrorCode.GROUP_MAX_SIZE_REACHED}
+    fewer = consumer_harness.beat(harness, accepted[0], found[0].epoch, names=("topic-1",), owned={}).answer
+    assert fewer.error in (ErrorCode.NONE, ErrorCode.FENCED_MEMBER_EPOCH)
+    for member_id in accepted:
+        consumer_harness.beat(harness, member_id, -1)
+    assert members.memory_bytes == 0
+
+
+def test_a_member_that_joins_a_consumer_group_costs_no_search_for_the_topics_of_all_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    harness = Harness()
+    names = [f"topic-{number}" for number in range(50)]
+    for name in names:
+        harness.topics.put(name, 1)
+    for number in range(100):
+        consumer_harness.join(harness, f"m{number}", *names)
+    found: list[str] = []
+    original = harness.topics.id_of
+    monkeypatch.setattr(harness.topics, "id_of", lambda name: found.append(name) or original(name))
+    consumer_harness.join(harness, "another", *names)
+    # Once for the hash of the subscribed topics, and once for the new member; before, once for each member.
+    assert len(found) <= 3 * len(names)
 
 
 class Machine:

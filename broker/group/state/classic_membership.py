@@ -53,13 +53,11 @@ from odradek.broker.group.state.classic_requests import (
 )
 from odradek.broker.group.state.classic_sessions import ClassicSessions
 from odradek.broker.group.state.classic_static_members import StaticMembers
-from odradek.broker.group.state.settings import GroupSettings
+from odradek.broker.group.state.settings import MEMBERS_SHARE, GroupSettings
 from odradek.broker.runtime.state.effects import Effect, Now, TimerName
 from odradek.protocol.errors import ErrorCode
 
 NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 5 * 60 * 1000
-MEMBERS_SHARE: Final = 8
-"""One member may take this part of the metadata of its group."""
 
 
 class Membership:
@@ -82,11 +80,6 @@ class Membership:
     def protocol_type(self) -> str | None:
         """The protocol type of the members, such as "consumer"; None before the first join."""
         return self.group.protocol_type
-
-    @property
-    def size(self) -> int:
-        """The number of members."""
-        return len(self.group.group_members)
 
     @property
     def knows_subscriptions(self) -> bool:

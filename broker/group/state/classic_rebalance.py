@@ -162,8 +162,8 @@ class ClassicRebalance:
         self._group.become(ClassicGroupState.COMPLETING, now)
         self._unsynced = dict.fromkeys(self._group.group_members.ids())
         self._sessions.effects.arm(SYNC, now.monotonic_ms + decided.rebalance_timeout_ms)
-        members = list(self._group.group_members)
-        self._answer(list(zip(members, map(JOIN_TOKEN, members), repeat(ErrorCode.NONE), strict=False)), now)
+        joined = list(self._group.group_members)
+        self._answer(list(zip(joined, map(JOIN_TOKEN, joined), repeat(ErrorCode.NONE), strict=False)), now)
 
     def _decided(self) -> NextGeneration | None:
         """What the members have decided; None where a part of them is not examined yet."""

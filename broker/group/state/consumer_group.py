@@ -48,6 +48,7 @@ from odradek.broker.group.state.consumer_group_members import (
     ConsumerMember,
     GroupState,
     MemberState,
+    size_of,
 )
 from odradek.broker.group.state.consumer_group_pending_writes import ConsumerGroupWrites
 from odradek.broker.group.state.consumer_group_requests import (
@@ -59,7 +60,7 @@ from odradek.broker.group.state.consumer_group_requests import (
     leaves,
 )
 from odradek.broker.group.state.consumer_group_steps import Steps
-from odradek.broker.group.state.settings import GroupSettings
+from odradek.broker.group.state.settings import MEMBERS_SHARE, GroupSettings
 from odradek.broker.group.state.topic_patterns import check_pattern
 from odradek.broker.runtime.state.effects import Effect, KeyValue, Now, TimerName
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -73,11 +74,6 @@ class ConsumerMembership:
 
     protocol_type = CONSUMER
     knows_subscriptions = True
-
-    @property
-    def size(self) -> int:
-        """The number of members."""
-        return len(self.group_members.members)
 
     def __init__(
         self, group_id: str, settings: GroupSettings, topics: Topics, group_members: ConsumerGroupMembers | None = None
@@ -131,7 +127,10 @@ class ConsumerMembership:
         if known.member_id != member_id:
             self.forget_timers(known.member_id)
             known = self.steps.replace(known, member_id)
-        self.steps.enter(_updated(known, request), now, request.describable)
+        entering = _updated(known, request)
+        if former is None or entering.names is not former.names:
+            self.check_memory(entering, self._settings.odradek_group_max_metadata_bytes)
+        self.steps.enter(entering, now, request.describable)
         self.steps.retarget()
         member = self.steps.advance(member_id, request.owned)
         self.watch_revocation(member, now)
@@ -151,6 +150,16 @@ class ConsumerMembership:
             raise KafkaError(
                 ErrorCode.GROUP_MAX_SIZE_REACHED,
                 f"The consumer group has reached its maximum capacity of {limit} members.",
+            )
+
+    def check_memory(self, member: ConsumerMember, limit: int) -> None:
+        """Raises KafkaError(GROUP_MAX_SIZE_REACHED) for a member that takes over an eighth of the memory of the group,
+        or more than is left. Kafka has no such limits.
+        """
+        if size_of(member) > limit // MEMBERS_SHARE or self.group_members.memory_with(member) > limit:
+            raise KafkaError(
+                ErrorCode.GROUP_MAX_SIZE_REACHED,
+                f"The members of the consumer group may take {limit} bytes, and one of them an eighth of that.",
             )
 
     def _find(self, member_id: str, request: HeartbeatRequest) -> ConsumerMember | None:

@@ -81,19 +81,18 @@ class ClassicMembers:
         if known.member_id != member_id:
             group.forget_timers(known.member_id)
             known = group.steps.replace(known, member_id)
-        group.steps.enter(
-            known._replace(
-                instance_id=terms.instance_id,
-                rack_id=subscription.rack_id if subscription.rack_id is not None else known.rack_id,
-                rebalance_timeout_ms=terms.rebalance_timeout_ms,
-                names=tuple(sorted(set(subscription.topics))),
-                expression="",
-                client_id=terms.client_id,
-                client_host=terms.client_host,
-                classic=ClassicTerms(terms.session_timeout_ms, terms.protocols),
-            ),
-            now,
+        entering = known._replace(
+            instance_id=terms.instance_id,
+            rack_id=subscription.rack_id if subscription.rack_id is not None else known.rack_id,
+            rebalance_timeout_ms=terms.rebalance_timeout_ms,
+            names=tuple(sorted(set(subscription.topics))),
+            expression="",
+            client_id=terms.client_id,
+            client_host=terms.client_host,
+            classic=ClassicTerms(terms.session_timeout_ms, terms.protocols),
         )
+        group.check_memory(entering, self._settings.odradek_group_max_metadata_bytes)
+        group.steps.enter(entering, now)
         group.steps.retarget()
         member = group.steps.advance(member_id, self._owned(subscription))
         effects = group.group_writes.effects

@@ -26,6 +26,10 @@ Owned = Mapping[bytes, Mapping[int, int]]
 """Topic id -> partition -> the epoch in which the member got it; a topic without partitions is not in it."""
 
 NOTHING: Final[Owned] = {}
+MEMBER_BYTES: Final = 1024
+"""What a member takes beside its strings and metadata."""
+STRING_BYTES: Final = 64
+"""What a string takes beside its characters."""
 
 
 class GroupState(Enum):
@@ -82,6 +86,18 @@ class ConsumerMember(NamedTuple):
         return self.state is MemberState.STABLE and self.epoch == epoch
 
 
+def size_of(member: ConsumerMember) -> int:
+    """The memory of a member without its partitions, in bytes, about."""
+    protocols = member.classic.protocols if member.classic is not None else ()
+    return (
+        MEMBER_BYTES
+        + sum(STRING_BYTES + len(name) for name in member.names)
+        + sum(STRING_BYTES + len(name) + len(metadata) for name, metadata in protocols)
+        + len(member.expression)
+        + len(member.client_id)
+    )
+
+
 class Resolved(NamedTuple):
     """The topics that match a regular expression, and when and at which version of the topics it was resolved."""
 
@@ -93,7 +109,18 @@ class Resolved(NamedTuple):
 class ConsumerGroupMembers:
     """The state that results from the records of one group."""
 
-    __slots__ = ("_owners", "_static", "epoch", "hash", "members", "resolved", "target_epoch", "targets")
+    __slots__ = (
+        "_owners",
+        "_sizes",
+        "_static",
+        "epoch",
+        "hash",
+        "members",
+        "memory_bytes",
+        "resolved",
+        "target_epoch",
+        "targets",
+    )
 
     def __init__(self) -> None:
         self.epoch = 0
@@ -102,6 +129,9 @@ class ConsumerGroupMembers:
         self.members: dict[str, ConsumerMember] = {}
         self.targets: dict[str, Assignment] = {}
         self.resolved: dict[str, Resolved] = {}
+        self.memory_bytes = 0
+        """The sum of `size_of` of the members."""
+        self._sizes: dict[str, int] = {}
         self._static: dict[str, str] = {}
         self._owners: dict[tuple[bytes, int], str] = {}
 
@@ -132,6 +162,9 @@ class ConsumerGroupMembers:
     def put(self, member: ConsumerMember) -> None:
         """Add or replace a member."""
         self._disown(member.member_id)
+        former = self.members.get(member.member_id)
+        if former is None or former.names is not member.names or former.classic is not member.classic:
+            self._measure(member.member_id, size_of(member))
         self.members[member.member_id] = member
         if member.instance_id is not None:
             self._static[member.instance_id] = member.member_id
@@ -143,9 +176,19 @@ class ConsumerGroupMembers:
     def remove(self, member_id: str) -> None:
         """Remove a member and its partitions."""
         self._disown(member_id)
+        self._measure(member_id, 0)
         member = self.members.pop(member_id, None)
         if member is not None and member.instance_id is not None and self._static.get(member.instance_id) == member_id:
             del self._static[member.instance_id]
+
+    def memory_with(self, member: ConsumerMember) -> int:
+        """The memory of the members once this one has joined or changed, in bytes, about."""
+        return self.memory_bytes + size_of(member) - self._sizes.get(member.member_id, 0)
+
+    def _measure(self, member_id: str, size: int) -> None:
+        self.memory_bytes += size - self._sizes.pop(member_id, 0)
+        if size:
+            self._sizes[member_id] = size
 
     def subscribers(self, expression: str) -> int:
         """How many members subscribe by this regular expression."""

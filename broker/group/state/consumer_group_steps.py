@@ -14,6 +14,7 @@ result; here this is part of step 1.
 from __future__ import annotations
 
 import hashlib
+from itertools import chain
 
 from odradek.broker.group.state import consumer_group_records as records
 from odradek.broker.group.state.consumer_assignors import ASSIGNORS, Assignment, MemberSpec
@@ -31,13 +32,15 @@ NO_TOPICS_SEEN = -1
 class Steps:
     """The steps of one group."""
 
-    __slots__ = ("_group_members", "_group_writes", "_looked_up", "_seen", "_topics", "default_assignor")
+    __slots__ = ("_group_members", "_group_writes", "_ids", "_looked_up", "_seen", "_topics", "default_assignor")
 
     def __init__(self, group_writes: ConsumerGroupWrites, topics: Topics, default_assignor: str) -> None:
         self._group_writes = group_writes
         self._group_members: ConsumerGroupMembers = group_writes.group_members
         self._topics = topics
         self.default_assignor = default_assignor
+        # The ids of the topics of each member, and what they depend on.
+        self._ids: dict[str, tuple[tuple[str, ...], Resolved | None, int, tuple[bytes, ...]]] = {}
         self._seen = NO_TOPICS_SEEN
         """The version of the topics for which the group's epoch was computed."""
         self._looked_up = NO_TOPICS_SEEN
@@ -147,10 +150,10 @@ class Steps:
         if group_members.epoch <= group_members.target_epoch:
             return
         members = {member_id: self._spec(member) for member_id, member in group_members.members.items()}
+        topic_ids = set(chain.from_iterable(member.topics for member in members.values()))
         counts = {
             topic_id: self._topics.partition_count(self._topics.name_of(topic_id) or "")
-            for member in members.values()
-            for topic_id in member.topics
+            for topic_id in sorted(topic_ids)
         }
         targets = ASSIGNORS[self.assignor](members, counts)
         for member_id, assignment in targets.items():
@@ -161,13 +164,23 @@ class Steps:
     def _spec(self, member: ConsumerMember) -> MemberSpec:
         return MemberSpec(
             member.instance_id,
-            tuple(sorted(self._topic_ids(member))),
+            self._topic_ids(member),
             self._group_members.targets.get(member.member_id, {}),
         )
 
-    def _topic_ids(self, member: ConsumerMember) -> list[bytes]:
+    def _topic_ids(self, member: ConsumerMember) -> tuple[bytes, ...]:
+        """The ids of the existing topics of a member, ascending; found once for each version of the topics."""
+        resolved = self._group_members.resolved.get(member.expression) if member.expression else None
+        names, version = member.names, self._topics.version
+        known = self._ids.get(member.member_id)
+        if known is not None and known[0] is names and known[1] is resolved and known[2] == version:
+            return known[3]
         found = [self._topics.id_of(name) for name in self._group_members.topics_of(member)]
-        return [topic_id for topic_id in found if topic_id is not None]
+        topic_ids = tuple(sorted(topic_id for topic_id in found if topic_id is not None))
+        if len(self._ids) > 2 * len(self._group_members.members):
+            self._ids.clear()  # most of these members have left
+        self._ids[member.member_id] = names, resolved, version, topic_ids
+        return topic_ids
 
     @property
     def assignor(self) -> str:

@@ -7,8 +7,12 @@ for the limits of members, which Kafka does not have.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from odradek.broker.group.state.consumer_assignors import ASSIGNORS, CLASSES
+
+MEMBERS_SHARE: Final = 8
+"""One member may take this part of `odradek.group.max.metadata.bytes`."""
 
 
 @dataclass(slots=True)
