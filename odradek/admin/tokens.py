@@ -20,7 +20,7 @@ class Principal(NamedTuple):
         return f"{self.type}:{self.name}"
 
 
-class DelegationToken(NamedTuple):
+class TokenDescription(NamedTuple):
     """A token. The HMAC is the password with which it logs in, in Base64."""
 
     token_id: str
@@ -35,7 +35,7 @@ class DelegationToken(NamedTuple):
 
 def create_token(
     client: AdminClient, owner: Principal | None, renewers: Sequence[Principal], max_lifetime_ms: int
-) -> DelegationToken:
+) -> TokenDescription:
     """A new token, of the logged-in user or of `owner`; a life of -1 is the longest allowed one. Raises KafkaError."""
     request = m.CreateDelegationTokenRequest(
         owner_principal_type=owner.type if owner is not None else None,
@@ -47,10 +47,10 @@ def create_token(
         max_lifetime_ms=max_lifetime_ms,
     )
 
-    def attempt() -> DelegationToken:
+    def attempt() -> TokenDescription:
         answer: m.CreateDelegationTokenResponse = client.controller(request)
         check(answer.error_code)
-        return DelegationToken(
+        return TokenDescription(
             answer.token_id,
             base64.b64encode(answer.hmac).decode(),
             Principal(answer.principal_type, answer.principal_name),
@@ -64,16 +64,16 @@ def create_token(
     return client.call(attempt)
 
 
-def describe_tokens(client: AdminClient, owners: Sequence[Principal] | None = None) -> list[DelegationToken]:
+def describe_tokens(client: AdminClient, owners: Sequence[Principal] | None = None) -> list[TokenDescription]:
     """The tokens that the logged-in user may see, all or those of `owners`. Raises KafkaError."""
     owner = m.DescribeDelegationTokenRequest.DescribeDelegationTokenOwner
     wanted = None if owners is None else [owner(principal_type=each.type, principal_name=each.name) for each in owners]
 
-    def attempt() -> list[DelegationToken]:
+    def attempt() -> list[TokenDescription]:
         answer: m.DescribeDelegationTokenResponse = client.any_broker(m.DescribeDelegationTokenRequest(owners=wanted))
         check(answer.error_code)
         found = [
-            DelegationToken(
+            TokenDescription(
                 each.token_id,
                 base64.b64encode(each.hmac).decode(),
                 Principal(each.principal_type, each.principal_name),

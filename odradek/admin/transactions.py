@@ -46,7 +46,7 @@ class TransactionDescription(NamedTuple):
     partitions: tuple[TopicPartition, ...]
 
 
-class ProducerState(NamedTuple):
+class ProducerDescription(NamedTuple):
     """A producer that a partition remembers; the start offset is -1 without an open transaction."""
 
     producer_id: int
@@ -62,7 +62,7 @@ class OpenTransaction(NamedTuple):
 
     topic: str
     partition: int
-    producer: ProducerState
+    producer: ProducerDescription
 
 
 def list_transactions(
@@ -119,7 +119,7 @@ def describe_transactions(
 
 def describe_producers(
     client: AdminClient, partitions: Iterable[TopicPartition], broker_id: int | None = None
-) -> dict[TopicPartition, list[ProducerState] | KafkaError]:
+) -> dict[TopicPartition, list[ProducerDescription] | KafkaError]:
     """The producers of partitions, from their leaders or from one replica."""
     requested = m.DescribeProducersRequest
 
@@ -129,7 +129,7 @@ def describe_producers(
         ]
         return requested(topics=topics)
 
-    def results(answer: m.DescribeProducersResponse) -> dict[TopicPartition, list[ProducerState] | KafkaError]:
+    def results(answer: m.DescribeProducersResponse) -> dict[TopicPartition, list[ProducerDescription] | KafkaError]:
         return {
             (topic.name, each.partition_index): outcome(
                 [_producer(state) for state in each.active_producers], each.error_code, each.error_message
@@ -219,8 +219,8 @@ def _description(each: m.DescribeTransactionsResponse.TransactionState, broker_i
     )
 
 
-def _producer(state: Any) -> ProducerState:
-    return ProducerState(
+def _producer(state: Any) -> ProducerDescription:
+    return ProducerDescription(
         state.producer_id,
         state.producer_epoch,
         state.coordinator_epoch,

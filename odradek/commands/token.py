@@ -9,7 +9,7 @@ from typing import Any, Final
 import click
 
 from odradek.admin import tokens
-from odradek.admin.tokens import DelegationToken, Principal
+from odradek.admin.tokens import Principal, TokenDescription
 from odradek.commands.output import Column, TextTable, time_text
 from odradek.commands.session import CommandSession, connects, usage, yes_option
 from odradek.commands.times import duration_ms
@@ -46,9 +46,7 @@ def list_tokens(session: CommandSession, owners: tuple[str, ...]) -> None:
 
 @token.command()
 @click.option("--owner", metavar="User:NAME", help="A token of another user.")
-@click.option(
-    "--renewer", "renewers", multiple=True, metavar="User:NAME", help="A user that can renew it, beside the owner."
-)
+@click.option("--renewer", "renewers", multiple=True, metavar="User:NAME", help="Who may renew it besides the owner.")
 @click.option("--max-life", metavar="DURATION", help="1h, 7d, PT1H.  [default: the longest that the brokers allow]")
 @connects
 def create(session: CommandSession, owner: str | None, renewers: tuple[str, ...], max_life: str | None) -> None:
@@ -109,7 +107,7 @@ def _show_expiry(session: CommandSession, expiry_ms: int) -> None:
     session.show(row, TextTable((Column("EXPIRES", "expiry_ms", shown=time_text),), [row]))
 
 
-def _show(session: CommandSession, found: list[DelegationToken]) -> None:
+def _show(session: CommandSession, found: list[TokenDescription]) -> None:
     rows: list[dict[str, Any]] = [
         {
             "token_id": each.token_id,

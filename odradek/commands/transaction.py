@@ -9,7 +9,7 @@ import click
 
 from odradek.admin import transactions
 from odradek.admin.topics import list_topics
-from odradek.admin.transactions import NONE, ProducerState, TransactionDescription
+from odradek.admin.transactions import NONE, ProducerDescription, TransactionDescription
 from odradek.commands.completion import complete_topics
 from odradek.commands.failures import NOT_FOUND, failure_of
 from odradek.commands.get_offsets import partitions_of
@@ -168,6 +168,6 @@ def _row(each: TransactionDescription) -> dict[str, Any]:
     return {**each._asdict(), "start_ms": None if each.start_ms == NONE else each.start_ms, "partitions": partitions}
 
 
-def _producer(topic: str, partition: int, state: ProducerState) -> dict[str, Any]:
+def _producer(topic: str, partition: int, state: ProducerDescription) -> dict[str, Any]:
     start = None if state.start_offset == NONE else state.start_offset
     return {"topic": topic, "partition": partition, **state._asdict(), "start_offset": start}

@@ -1,4 +1,4 @@
-"""`odradek reassign` and `odradek leader` on two brokers of Odradek and of Apache Kafka, and the properties of plans."""
+"""`odradek reassign` and `leader` on two brokers of Odradek and of Apache Kafka, and the properties of plans."""
 
 from __future__ import annotations
 
