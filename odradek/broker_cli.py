@@ -48,11 +48,13 @@ class BrokerCommand(click.Command):
             return inspections.make_context(info_name, args, parent, **extra)
         return super().make_context(info_name, args, parent, **extra)
 
-    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        from click.shell_completion import CompletionItem
 
-        names = [CompletionItem(name) for name in self.INSPECTIONS if name.startswith(incomplete)]
-        return [*names, *super().shell_complete(ctx, incomplete)]
+def _complete_first(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """The names of the inspections, and of files."""
+    from click.shell_completion import CompletionItem
+
+    names = [CompletionItem(name) for name in BrokerCommand.INSPECTIONS if name.startswith(incomplete)]
+    return [*names, CompletionItem(incomplete, type="file")]
 
 
 _properties_argument = click.argument(
@@ -71,7 +73,13 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 
 
 @click.command(cls=BrokerCommand)
-@_properties_argument
+@click.argument(
+    "properties",
+    required=False,
+    metavar="[server.properties]",
+    type=click.Path(path_type=Path),
+    shell_complete=_complete_first,
+)
 @_override_option
 @_environment_option
 @click.option(

@@ -23,6 +23,7 @@ LAZY: Final = {
     "group": "odradek.commands.group:group",
     "health": "odradek.cluster_cli:health",
     "leader": "odradek.commands.leader:leader",
+    "profile": "odradek.commands.profile:profile",
     "quota": "odradek.commands.quota:quota",
     "reassign": "odradek.commands.reassign:reassign",
     "records": "odradek.commands.records:records",

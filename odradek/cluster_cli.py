@@ -7,7 +7,6 @@ Modules that a command needs are imported when it runs.
 from __future__ import annotations
 
 import errno
-import json
 import os
 import sys
 from collections.abc import Container
@@ -17,14 +16,14 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 
 from odradek import __version__
+from odradek.commands.failures import NOT_FOUND
+from odradek.commands.output import render
+from odradek.commands.session import DEFAULT_BOOTSTRAP, CommandSession, connects, fail
 from odradek.log_lines import log_to_stderr
 from odradek.standard_streams import print_line
 
 if TYPE_CHECKING:
     from odradek.registry_repair import Inspection
-
-DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
-_BOOTSTRAP_HELP = "Any brokers of the cluster, host:port with commas between them."
 
 
 @click.group()
@@ -127,33 +126,31 @@ _command_config = click.option(
     "--command-config",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Properties of a Kafka client: security.protocol=SSL, ssl.truststore.location and so on.",
+    help="Properties of a Kafka client: TLS and SASL.",
 )
 
 
 @cluster.command()
-@click.option("--bootstrap-server", default=DEFAULT_BOOTSTRAP, show_default=True, help=_BOOTSTRAP_HELP)
-@_command_config
-@click.option("--json", "as_json", is_flag=True, help="For programs.")
+@click.option("--json", "as_json", is_flag=True, help="For programs: as --output json.")
 @click.option(
     "--topic", "topics", multiple=True, metavar="TOPIC", help="Show and count this topic alone. Can be given again."
 )
-@click.option("--timeout", "timeout_s", type=float, default=5.0, show_default=True, help="Seconds for each broker.")
-def status(
-    bootstrap_server: str, command_config: Path | None, topics: tuple[str, ...], as_json: bool, timeout_s: float
-) -> None:
+@connects(timeout_s=5.0)
+def status(session: CommandSession, topics: tuple[str, ...], as_json: bool) -> None:
     """Show brokers, leaders, in-sync replicas, and how many records each follower is behind.
 
     Kafka's internal topics come last.
     """
     from odradek import cluster_status
-    from odradek.command_config import tls_of
 
     try:
-        found = cluster_status.gather(bootstrap_server, timeout_s, topics, tls_of(command_config))
-    except (ConnectionError, LookupError, ValueError) as error:
-        _fail(error.args[0] if isinstance(error, LookupError) else str(error))
-    click.echo(json.dumps(found.as_json(), indent=2) if as_json else cluster_status.render(found))
+        found = cluster_status.gather(session.client, topics)
+    except LookupError as error:
+        fail(error.args[0], NOT_FOUND)
+    if as_json or session.output not in ("table", "wide"):
+        click.echo(render("json" if as_json else session.output, found.as_json(), ()))
+    else:
+        click.echo(cluster_status.render(found))
 
 
 @click.command()
@@ -168,14 +165,17 @@ def status(
 def health(address: str, timeout_s: float, command_config: Path | None, from_environment: bool) -> None:
     """End with status 0 if the broker at HOST:PORT serves and has a controller, else with 1."""
     from odradek import cluster_status, wire
-    from odradek.command_config import tls_of
+    from odradek.commands.profiles import ProfileError, resolve
+    from odradek.commands.session import security_of
+    from odradek.protocol.client.errors import SecurityConfigError
     from odradek.service import broker_address
 
     if from_environment:
         address = broker_address(os.environ) or address
     try:
-        trouble = cluster_status.is_healthy(*wire.parse_address(address), timeout_s, tls_of(command_config))
-    except ValueError as error:
+        _, properties = resolve(address, None, command_config)
+        trouble = cluster_status.is_healthy(wire.parse_address(address), timeout_s, security_of(properties))
+    except (ProfileError, SecurityConfigError, ValueError) as error:
         trouble = str(error)
     if trouble:
         _fail(trouble)

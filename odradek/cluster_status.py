@@ -9,21 +9,19 @@ rest is shown.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
+from odradek.admin.client import AdminClient
+from odradek.admin.offsets import LATEST
 from odradek.protocol import messages as m
+from odradek.protocol.client.connection import Address, shown
+from odradek.protocol.client.errors import ClientError
+from odradek.protocol.client.security import PLAINTEXT, ConnectionSecurity
 from odradek.protocol.errors import ErrorCode, ProtocolError
 from odradek.protocol.topic_partition import TopicPartition
-from odradek.wire import Wire, parse_address, shown_address
-
-if TYPE_CHECKING:
-    import ssl
 
 DEBUGGING_CONSUMER: Final = -2
-LATEST: Final = -1
 NO_MEMBER: Final = -1
-ASKED_AT_ONCE: Final = 8
 
 Ends = dict[TopicPartition, int]
 """The log ends of one broker's replicas, in offsets."""
@@ -98,59 +96,40 @@ class ClusterStatus(NamedTuple):
         }
 
 
-def gather(
-    bootstrap_servers: str, timeout_s: float, topics: Sequence[str] = (), tls: ssl.SSLContext | None = None
-) -> ClusterStatus:
-    """Query the first of `bootstrap_servers` that answers, and then every broker; about `topics` alone if there are
-    any. `tls` is the context of connections to TLS listeners.
+def gather(client: AdminClient, topics: Sequence[str] = ()) -> ClusterStatus:
+    """Query a broker for the metadata, and then every broker; about `topics` alone if there are any.
 
-    Raises ConnectionError, ValueError, and LookupError for a topic that does not exist.
+    Raises OSError where no broker answers, ClientError, ProtocolError, and LookupError for a topic that does not exist.
     """
-    metadata = _first_answer(bootstrap_servers, timeout_s, list(dict.fromkeys(topics)) or None, tls)
+    metadata = client.metadata(list(dict.fromkeys(topics)) or None)
     for topic in metadata.topics if topics else ():
         if topic.error_code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION):
             raise LookupError(f"there is no topic {topic.name}")
     ends: dict[int, Ends] = {}
     errors: dict[int, str] = {}
-
-    def ask(broker: m.MetadataResponse.MetadataResponseBroker) -> None:
-        try:
-            with Wire(broker.host, broker.port, timeout_s, tls=tls) as wire:
-                ends[broker.node_id] = _log_ends(wire, broker.node_id, metadata.topics)
-        except (OSError, ProtocolError) as error:
-            errors[broker.node_id] = f"no answer: {error}"
-
-    with ThreadPoolExecutor(ASKED_AT_ONCE) as pool:
-        list(pool.map(ask, metadata.brokers))
+    requests = {each.node_id: _request(each.node_id, metadata.topics) for each in metadata.brokers}
+    for broker_id, answer in client.brokers(requests).items():
+        if isinstance(answer, Exception):
+            reason = "timed out" if isinstance(answer, TimeoutError) else str(answer)
+            errors[broker_id] = f"no answer: {reason}"
+        else:
+            ends[broker_id] = _log_ends(answer)
     return _join(metadata, ends, errors)
 
 
-def is_healthy(host: str, port: int, timeout_s: float, tls: ssl.SSLContext | None = None) -> str:
+def is_healthy(address: Address, timeout_s: float, security: ConnectionSecurity = PLAINTEXT) -> str:
     """Nothing when the broker there serves as a part of a cluster with a controller; else the problem."""
     try:
-        with Wire(host, port, timeout_s, tls=tls) as wire:
-            metadata = wire.metadata([])
-    except (OSError, ProtocolError) as error:
-        return f"no answer from {shown_address(host, port)}: {error}"
+        with AdminClient([address], security, timeout_s=timeout_s) as client:
+            metadata = client.metadata([])
+    except (OSError, ProtocolError, ClientError) as error:
+        return f"no answer from {shown(address)}: {error}"
     if metadata.controller_id not in {each.node_id for each in metadata.brokers}:
-        return f"{shown_address(host, port)} has no controller"
+        return f"{shown(address)} has no controller"
     return ""
 
 
-def _first_answer(
-    bootstrap_servers: str, timeout_s: float, topics: list[str] | None, tls: ssl.SSLContext | None
-) -> m.MetadataResponse:
-    failures = []
-    for address in map(parse_address, bootstrap_servers.split(",")):
-        try:
-            with Wire(*address, timeout_s, tls=tls) as wire:
-                return wire.metadata(topics)
-        except (OSError, ProtocolError) as error:
-            failures.append(f"{shown_address(*address)}: {error}")
-    raise ConnectionError(f"no broker answers at {'; '.join(failures)}")
-
-
-def _log_ends(wire: Wire, broker_id: int, topics: Iterable[m.MetadataResponse.MetadataResponseTopic]) -> Ends:
+def _request(broker_id: int, topics: Iterable[m.MetadataResponse.MetadataResponseTopic]) -> m.ListOffsetsRequest:
     request = m.ListOffsetsRequest.ListOffsetsPartition
     wanted = []
     for topic in topics:
@@ -161,7 +140,10 @@ def _log_ends(wire: Wire, broker_id: int, topics: Iterable[m.MetadataResponse.Me
         ]
         if here:
             wanted.append(m.ListOffsetsRequest.ListOffsetsTopic(name=topic.name or "", partitions=here))
-    answer: m.ListOffsetsResponse = wire.ask(m.ListOffsetsRequest(replica_id=DEBUGGING_CONSUMER, topics=wanted))
+    return m.ListOffsetsRequest(replica_id=DEBUGGING_CONSUMER, topics=wanted)
+
+
+def _log_ends(answer: m.ListOffsetsResponse) -> Ends:
     return {
         (topic.name, each.partition_index): each.offset
         for topic in answer.topics
@@ -174,7 +156,7 @@ def _join(metadata: m.MetadataResponse, ends: dict[int, Ends], errors: dict[int,
     brokers = [
         BrokerStatus(
             each.node_id,
-            shown_address(each.host, each.port),
+            shown((each.host, each.port)),
             each.rack,
             each.node_id == metadata.controller_id,
             errors.get(each.node_id, ""),

@@ -257,10 +257,10 @@ class AdminClient:
             try:
                 self._connect(address)
             except OSError as error:
-                failures.append(str(error))
+                failures.append(f"{shown(address)}: {error}")
             else:
                 return address
-        raise NoBrokerError(f"no broker answers: {'; '.join(failures)}")
+        raise NoBrokerError(f"no broker answers at {'; '.join(failures)}")
 
     def _connect(self, address: Address) -> BrokerConnection:
         connection = self._connections.get(address)

@@ -141,8 +141,8 @@ def _changes(function: F) -> F:
     """The options of `add` and `remove`."""
     options = (
         _resources,
-        click.option("--allow-principal", "allowed", multiple=True, metavar="User:NAME", help="Who may."),
-        click.option("--deny-principal", "denied", multiple=True, metavar="User:NAME", help="Who may not."),
+        click.option("--allow-principal", "allowed", multiple=True, metavar="User:NAME", help="A user that may."),
+        click.option("--deny-principal", "denied", multiple=True, metavar="User:NAME", help="A user that may not."),
         click.option("--allow-host", "allow_hosts", multiple=True, metavar="IP", help="From where.  [default: *]"),
         click.option("--deny-host", "deny_hosts", multiple=True, metavar="IP", help="From where not.  [default: *]"),
         _operation_option,

@@ -4,7 +4,7 @@
 |---|---|
 | 0 | done |
 | 1 | the broker rejects the request, or the user declines the change |
-| 2 | the command line is wrong |
+| 2 | the command line, the profile or the file of properties is wrong |
 | 3 | a topic, group, broker or other object does not exist |
 | 4 | the login or the authorization fails |
 | 5 | no broker answers |

@@ -108,6 +108,43 @@ def resolve(
     return bootstrap or properties.get(BOOTSTRAP), properties
 
 
+def write_profiles(path: Path, profiles: Profiles) -> None:
+    """Write the profiles into a file that only its owner can read: it may have passwords. Raises OSError.
+
+    Comments and everything else in the file stay.
+    """
+    import tomlkit  # imported late: few commands write the file
+
+    document = tomlkit.parse(path.read_text(encoding="utf-8")) if path.exists() else tomlkit.document()
+    document.pop("default_profile", None)
+    tables = document.pop("profiles", None) or tomlkit.table(is_super_table=True)
+    for name in set(tables) - set(profiles.profiles):
+        tables.remove(name)
+    known = read_profiles(path).profiles
+    for name, profile in profiles.profiles.items():
+        if known.get(name) != profile:
+            tables[name] = _as_table(profile)
+    if profiles.default is not None:
+        document["default_profile"] = profiles.default
+    document["profiles"] = tables
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_suffix(".new")
+    with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
+        file.write(tomlkit.dumps(document))
+    draft.replace(path)
+
+
+def _as_table(profile: Profile) -> dict[str, Any]:
+    table: dict[str, Any] = {}
+    if profile.bootstrap_servers is not None:
+        table["bootstrap_servers"] = profile.bootstrap_servers
+    if profile.command_config is not None:
+        table["command_config"] = str(profile.command_config)
+    if profile.properties:
+        table["properties"] = dict(profile.properties)
+    return table
+
+
 def _read(path: Path) -> dict[str, str]:
     from odradek.admin.properties import read_properties
 

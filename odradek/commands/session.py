@@ -113,13 +113,14 @@ def open_client(options: ConnectionOptions) -> AdminClient:
 
     try:
         bootstrap, properties = resolve(options.bootstrap_server, options.profile, options.command_config)
-        security = _security(properties)
+        security = security_of(properties)
     except (ProfileError, SecurityConfigError) as error:
         raise CommandFailure(str(error), USAGE) from error
     return AdminClient(parse_bootstrap(bootstrap or DEFAULT_BOOTSTRAP), security, timeout_s=options.timeout_s)
 
 
-def _security(properties: Mapping[str, str]) -> ConnectionSecurity:
+def security_of(properties: Mapping[str, str]) -> ConnectionSecurity:
+    """How to connect with the properties of a client. Raises SecurityConfigError."""
     if not properties:
         return PLAINTEXT
     from odradek.admin.properties import security_of_properties
@@ -162,15 +163,6 @@ _CONNECTION: Final[Sequence[Callable[[F], F]]] = (
         envvar="ODRADEK_COMMAND_CONFIG",
         help="Properties of a Kafka client, by Java's or librdkafka's names: TLS and SASL.",
     ),
-    click.option(
-        "--timeout",
-        "timeout_s",
-        type=click.FloatRange(min=0, min_open=True),
-        default=TIMEOUT_S,
-        show_default=True,
-        envvar="ODRADEK_TIMEOUT",
-        help="Seconds for each request and its retries.",
-    ),
 )
 _OUTPUT: Final = click.option(
     "--output",
@@ -185,10 +177,16 @@ yes_option: Final = click.option("--yes", "-y", is_flag=True, help="Change witho
 dry_run_option: Final = click.option("--dry-run", is_flag=True, help="Only show what would change.")
 
 
-def connects(function: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options of a connection and of output, and as its first argument the `CommandSession`."""
+def connects(function: Callable[..., None] | None = None, *, timeout_s: float = TIMEOUT_S) -> Callable[..., Any]:
+    """Give a command the options of a connection and of output, and as its first argument the `CommandSession`.
 
-    @functools.wraps(function)
+    `timeout_s` is the default of --timeout.
+    """
+    if function is None:
+        return functools.partial(connects, timeout_s=timeout_s)
+    wrapped = function
+
+    @functools.wraps(wrapped)
     def run(
         bootstrap_server: str | None,
         profile: str | None,
@@ -202,11 +200,20 @@ def connects(function: Callable[..., None]) -> Callable[..., None]:
         session = CommandSession(ConnectionOptions(bootstrap_server, profile, command_config, timeout_s), output)
         try:
             with failures():
-                function(session, **others)
+                wrapped(session, **others)
         finally:
             session.close()
 
-    command: Callable[..., None] = _OUTPUT(run)
+    timeout = click.option(
+        "--timeout",
+        "timeout_s",
+        type=click.FloatRange(min=0, min_open=True),
+        default=timeout_s,
+        show_default=True,
+        envvar="ODRADEK_TIMEOUT",
+        help="Seconds for each request and its retries.",
+    )
+    command: Callable[..., None] = timeout(_OUTPUT(run))
     for option in reversed(_CONNECTION):
         command = option(command)
     return command

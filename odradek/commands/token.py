@@ -46,7 +46,7 @@ def list_tokens(session: CommandSession, owners: tuple[str, ...]) -> None:
 
 @token.command()
 @click.option("--owner", metavar="User:NAME", help="A token of another user.")
-@click.option("--renewer", "renewers", multiple=True, metavar="User:NAME", help="Who may renew it besides the owner.")
+@click.option("--renewer", "renewers", multiple=True, metavar="User:NAME", help="A user that may renew it, too.")
 @click.option("--max-life", metavar="DURATION", help="1h, 7d, PT1H.  [default: the longest that the brokers allow]")
 @connects
 def create(session: CommandSession, owner: str | None, renewers: tuple[str, ...], max_life: str | None) -> None:

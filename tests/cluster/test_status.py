@@ -117,7 +117,7 @@ def test_one_topic_can_be_shown_and_internal_topics_come_last(odradek_cluster: C
 
     for missing in ("nowhere", "no/topic"):
         ended = odradek("cluster", "status", server, f"--topic={missing}")
-        assert (ended.exit_code, ended.stdout, ended.stderr) == (1, "", f"odradek: there is no topic {missing}\n")
+        assert (ended.exit_code, ended.stdout, ended.stderr) == (3, "", f"odradek: there is no topic {missing}\n")
     assert "nowhere" not in odradek("cluster", "status", server).stdout
 
 
@@ -184,7 +184,7 @@ def test_a_server_that_is_no_broker_is_detected() -> None:
         accepted.close()
         listener.close()
         ended = odradek("cluster", "status", "--bootstrap-server", address)
-    assert ended.exit_code == 1
+    assert ended.exit_code == 5
     assert ended.stderr.startswith(f"odradek: no broker answers at {address}: ")
 
 

@@ -29,7 +29,9 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from odradek import cluster_status
+from odradek.admin import client as admin_client
 from odradek.spark_jobs.pipeline import made_up_lines
+from odradek.wire import parse_address
 from tests.compose_check import secure, verdict
 from tests.compose_check.engine import (
     BUILD_TIMEOUT_S,
@@ -231,8 +233,8 @@ class Campaign:
     def _leader(self, partition: int) -> int:
         """The leader, by the first broker that answers; -1 where none does, or there is none."""
         try:
-            status = cluster_status.gather(BOOTSTRAP, QUESTION_S)
-        except ConnectionError:
+            status = gathered(BOOTSTRAP)
+        except OSError:
             return -1
         found = (p.leader for p in status.partitions if (p.topic, p.partition) == (TOPIC, partition))
         return next(found, -1)
@@ -247,14 +249,22 @@ class Campaign:
             raise CheckError(str(late)) from late
 
 
+def gathered(bootstrap: str) -> cluster_status.ClusterStatus:
+    """The cluster, by the first broker that answers. Raises OSError."""
+    with admin_client.AdminClient(
+        [parse_address(each) for each in bootstrap.split(",")], timeout_s=QUESTION_S
+    ) as client:
+        return cluster_status.gather(client)
+
+
 def is_in_sync() -> bool:
     """Whether every broker returns the same cluster, and in it all brokers and every replica in sync.
 
     A broker that comes back returns the cluster as it was until the controller has sent it the new state.
     """
     try:
-        views = [cluster_status.gather(f"localhost:{port}", QUESTION_S) for port in PORTS]
-    except ConnectionError:
+        views = [gathered(f"localhost:{port}") for port in PORTS]
+    except OSError:
         return False
     notified = [[(p.topic, p.partition, p.leader, p.leader_epoch, p.isr) for p in each.partitions] for each in views]
     if any(each != notified[0] for each in notified) or any(len(each.brokers) < len(BROKERS) for each in views):
