@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from odradek.admin.client import AdminClient, check, outcome
 from odradek.broker.security.state.acls import (
@@ -23,18 +24,7 @@ def describe_acls(client: AdminClient, acl_filter: AclBindingFilter) -> list[Acl
     """The ACLs that the filter selects, in order. Raises KafkaError."""
 
     def attempt() -> list[AclBinding]:
-        pattern, entry = acl_filter
-        answer: m.DescribeAclsResponse = client.any_broker(
-            m.DescribeAclsRequest(
-                resource_type_filter=pattern.resource_type,
-                resource_name_filter=pattern.name,
-                pattern_type_filter=pattern.pattern_type,
-                principal_filter=entry.principal,
-                host_filter=entry.host,
-                operation=entry.operation,
-                permission_type=entry.permission_type,
-            )
-        )
+        answer: m.DescribeAclsResponse = client.any_broker(m.DescribeAclsRequest(**_fields(acl_filter)))
         check(answer.error_code, answer.error_message)
         return sorted(
             AclBinding(
@@ -79,18 +69,7 @@ def delete_acls(client: AdminClient, filters: Sequence[AclBindingFilter]) -> lis
     """Delete the ACLs that one of the filters selects, and return them. Raises KafkaError."""
 
     def attempt() -> list[AclBinding]:
-        wanted = [
-            m.DeleteAclsRequest.DeleteAclsFilter(
-                resource_type_filter=pattern.resource_type,
-                resource_name_filter=pattern.name,
-                pattern_type_filter=pattern.pattern_type,
-                principal_filter=entry.principal,
-                host_filter=entry.host,
-                operation=entry.operation,
-                permission_type=entry.permission_type,
-            )
-            for pattern, entry in filters
-        ]
+        wanted = [m.DeleteAclsRequest.DeleteAclsFilter(**_fields(each)) for each in filters]
         answer: m.DeleteAclsResponse = client.controller(m.DeleteAclsRequest(filters=wanted))
         deleted = []
         for result in answer.filter_results:
@@ -104,6 +83,19 @@ def delete_acls(client: AdminClient, filters: Sequence[AclBindingFilter]) -> lis
         return sorted(deleted)
 
     return client.call(attempt)
+
+
+def _fields(acl_filter: AclBindingFilter) -> dict[str, Any]:
+    pattern, entry = acl_filter
+    return {
+        "resource_type_filter": pattern.resource_type,
+        "resource_name_filter": pattern.name,
+        "pattern_type_filter": pattern.pattern_type,
+        "principal_filter": entry.principal,
+        "host_filter": entry.host,
+        "operation": entry.operation,
+        "permission_type": entry.permission_type,
+    }
 
 
 def _entry(
