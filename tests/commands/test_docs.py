@@ -88,6 +88,7 @@ def test_the_tables_of_exit_codes_and_of_options() -> None:
     }
 
 
+@pytest.mark.slow
 def test_the_program(odradek_broker: BrokerProcess) -> None:
     (program,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
     program = program.replace('("localhost", 9092)', f'("{odradek_broker.host}", {odradek_broker.port})')

@@ -165,6 +165,7 @@ def cpu_s(*command: str) -> float:
     return min(spent)
 
 
+@pytest.mark.slow
 def test_a_command_starts_with_little_more_than_python_and_click(broker: BrokerProcess) -> None:
     """To its answer a command takes about twice the time in which Python starts and imports click."""
     click_s = cpu_s(sys.executable, "-c", "import click")
