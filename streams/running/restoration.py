@@ -48,7 +48,7 @@ from odradek.streams.running.task_state import TaskState
 
 log = logging.getLogger(__name__)
 
-BATCH: Final = 5_000
+BATCH: Final = 2_000
 PROGRESS_S: Final = 10.0
 """How often a long restoration logs its progress."""
 CHECKPOINT_S: Final = 30.0
@@ -402,10 +402,11 @@ class Restorer:
         if end is not None and last >= end:
             batch = [message for message in batch if message.offset() < end]  # type: ignore[operator]
             last = end - 1
+        columns = (map(get, batch) for get in (Message.key, Message.value, Message.timestamp))  # no lookup a record
         records = [
-            (key, message.value(), message.timestamp()[1], None)
-            for message in batch
-            if (key := message.key()) is not None
+            (key, value, timestamp, None)
+            for key, value, (_, timestamp) in zip(*columns, strict=True)
+            if key is not None
         ]
         if records:
             try:

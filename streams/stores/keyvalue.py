@@ -186,9 +186,7 @@ class PlainKeyValueStore(TimestampedKeyValueStore):
         return size_of(self._map)
 
     def restore(self, records: Sequence[ChangelogRecord]) -> None:
-        codec = self._codec
-        read = codec.restored_bytes if self._in_rocks else codec.restored_cell
-        self._live().write((key, read(value, timestamp)) for key, value, timestamp, _ in records)
+        self._live().write(self._codec.restored_rows(records, self._in_rocks))
 
     def flush(self) -> None:
         self._live().flush()

@@ -113,25 +113,26 @@ class RocksMap:
 
     def write(self, rows: Iterable[tuple[bytes, Any]]) -> None:
         """Set many cells in one write."""
-        self._buffer.update(rows)
-        self._drain()
+        self._drain()  # earlier writes of the same keys come first
+        self._write(rows)
 
     def _drain(self) -> None:
-        memory = self._memory
-        self._room = OWN_BUFFER_BYTES if memory is None else memory.buffer_bytes
-        if not self._buffer:
-            return
+        self._room = OWN_BUFFER_BYTES if self._memory is None else self._memory.buffer_bytes
+        if self._buffer:
+            self._write(self._buffer.items())
+            self._buffer.clear()
+
+    def _write(self, rows: Iterable[tuple[bytes, Any]]) -> None:
         batch = rocksdict.WriteBatch(raw_mode=True)
         put, delete = batch.put, batch.delete
-        for key, cell in self._buffer.items():
+        for key, cell in rows:
             if cell is None:
                 delete(key)
             else:
                 put(key, cell)
         self._db.write(batch)
-        self._buffer.clear()
-        if memory is not None:
-            memory.make_room()
+        if self._memory is not None:
+            self._memory.make_room()
 
     def range(
         self, low: bytes | None = None, high: bytes | None = None, inclusive: bool = True, reverse: bool = False

@@ -212,6 +212,8 @@ class Expiring:
         self._interval = spec.segment_interval_ms
         self.observed = -1
         """The latest time of a row so far, in ms."""
+        self._first_kept = -spec.retention_ms
+        """Rows before this time are late."""
         self.get_unchecked = segments.get
         self.flush = segments.flush
         self.store_size = segments.store_size
@@ -222,21 +224,20 @@ class Expiring:
         if at > self.observed:
             self.observed = at
             oldest = at - self._retention
+            # In memory a row is late as soon as it would not be shown, on disk when its segment is gone.
+            self._first_kept = max(oldest, 0) // self._interval * self._interval if self._persistent else oldest + 1
             if oldest > 0:
                 self._segments.drop_before(oldest)
 
     def is_late(self, at: int) -> bool:
         """Whether a row of this time would be dropped."""
-        oldest = self.observed - self._retention
-        if self._persistent:
-            return oldest > 0 and at // self._interval < oldest // self._interval
-        return at <= oldest
+        return at < self._first_kept
 
     def put(self, at: int, key: bytes, cell: Any) -> bool:
         """Set a row; None deletes. False for a late row."""
         if at > self.observed:
             self.observe(at)
-        elif self.is_late(at):
+        elif at < self._first_kept:
             return False
         self._segments.put(at, key, cell)
         return True

@@ -241,9 +241,7 @@ class TimedStore(StateStore):
     # ---- called by the task
 
     def restore(self, records: Sequence[ChangelogRecord]) -> None:
-        codec = self._codec
-        read = codec.restored_bytes if self._in_rocks else codec.restored_cell
-        self._live().restore((key, read(value, timestamp)) for key, value, timestamp, _ in records)
+        self._live().restore(self._codec.restored_rows(records, self._in_rocks))
 
     def flush_cache(self) -> None:
         if self._cache is not None:

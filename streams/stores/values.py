@@ -10,11 +10,11 @@ Of a timestamped value `(value, timestamp)` the local store holds timestamp (8 b
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 from odradek.streams.errors import StreamsError
-from odradek.streams.stores.interface import StoreContext, unreadable
+from odradek.streams.stores.interface import ChangelogRecord, StoreContext, unreadable
 
 if TYPE_CHECKING:
     from odradek.streams.serdes import Serde
@@ -92,16 +92,20 @@ class ValueCodec:
             return (self.deserialize(raw) if self.immutable else raw, timestamp), raw
         return (self.deserialize(data) if self.immutable else data), data
 
-    def restored_cell(self, raw: bytes | None, timestamp: int) -> Any:
-        """The form in memory of a changelog record."""
+    def restored_rows(self, records: Iterable[ChangelogRecord], as_bytes: bool) -> list[tuple[bytes, Any]]:
+        """The rows of changelog records in the form of RocksDB (`as_bytes`) or of memory."""
+        if not as_bytes:
+            restored = self._restored_cell
+            return [(key, restored(raw, timestamp)) for key, raw, timestamp, _ in records]
+        if not self.stamped:
+            return [(key, raw) for key, raw, _, _ in records]
+        return [(key, None if raw is None else _pack(timestamp) + raw) for key, raw, timestamp, _ in records]
+
+    def _restored_cell(self, raw: bytes | None, timestamp: int) -> Any:
         if raw is None:
             return None
         kept = self.deserialize(raw) if self.immutable else raw
         return (kept, timestamp) if self.stamped else kept
-
-    def restored_bytes(self, raw: bytes | None, timestamp: int) -> bytes | None:
-        """The form in RocksDB of a changelog record."""
-        return _pack(timestamp) + raw if self.stamped and raw is not None else raw
 
     def bare(self, value: Any) -> Any:
         """A value without its timestamp."""
