@@ -141,7 +141,7 @@ def test_the_assignor_of_a_user_by_its_dotted_name(stage: Stage) -> None:
 
 
 def test_tasks_run_in_the_racks_of_their_partitions(stage: Stage) -> None:
-    """The leader runs Java's default assignor; without a strategy it knows of no racks."""
+    """The leader runs Java's default assignor; without a strategy it has no racks."""
     with two_instances(stage, rack_aware_assignment_strategy="min_traffic") as instances:
         eventually(lambda: [len(tasks_of(each)[0]) for each in instances], [4, 4].__eq__)
         stage.write(["one", "two"])
