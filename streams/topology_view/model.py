@@ -39,7 +39,7 @@ class SubtopologyView:
 
 
 @dataclass(frozen=True, slots=True)
-class StoreState:
+class StateStoreView:
     """A store, where it is kept, and whether it has a changelog topic of its own."""
 
     name: str
@@ -54,7 +54,7 @@ class TopologyView:
     """A topology as data."""
 
     subtopologies: tuple[SubtopologyView, ...]
-    stores: tuple[StoreState, ...]
+    stores: tuple[StateStoreView, ...]
     internal_topics: frozenset[str]
     """The repartition topics, whose names in the cluster begin with the application.id."""
 
@@ -78,7 +78,7 @@ def view_of(topology: Topology) -> TopologyView:
     ]
     found.sort(key=lambda each: each.id)
     stores = {
-        store: StoreState(store, *_place(topology, store), each.id)
+        store: StateStoreView(store, *_place(topology, store), each.id)
         for each in found
         for node in each.nodes
         for store in node.stores

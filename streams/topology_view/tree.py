@@ -16,7 +16,7 @@ from typing import Final
 from odradek.streams.text_table import text_table
 from odradek.streams.topology_view import amounts
 from odradek.streams.topology_view.measurements import Measurements
-from odradek.streams.topology_view.model import NodeView, StoreState, SubtopologyView, TopologyView
+from odradek.streams.topology_view.model import NodeView, StateStoreView, SubtopologyView, TopologyView
 
 _ASCII: Final = str.maketrans({"─": "-", "│": "|", "└": "`", "├": "|", "→": ">", "↑": "^", "…": "...", "µ": "u"})
 _STORE_HEADINGS: Final = ("STORE", "KIND", "CHANGELOG", "SUB-TOPOLOGY")
@@ -109,7 +109,7 @@ def _stores(view: TopologyView, measured: Measurements | None) -> str:
     return text_table((*_STORE_HEADINGS, "KEYS", "DISK", "MEMTABLES"), rows, _STORE_HEADINGS)
 
 
-def _store_cells(store: StoreState) -> list[str]:
+def _store_cells(store: StateStoreView) -> list[str]:
     return [store.name, store.place, "yes" if store.logged else "no", str(store.subtopology)]
 
 

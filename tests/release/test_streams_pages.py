@@ -27,7 +27,7 @@ from packaging.requirements import Requirement
 
 from odradek.ports import free_port
 from tests.release import wheel
-from tests.streams import guide, test_tutorial
+from tests.streams import guide, tutorial
 from tests.support.eventually import eventually
 
 PAGES: Final = sorted(guide.DOCS.glob("streams*.md"))
@@ -261,7 +261,7 @@ def test_the_first_application(installed: Installed, broker: str) -> None:
 
 @pytest.mark.slow
 def test_the_tutorial(installed: Installed, broker: str) -> None:
-    (application,) = [each for each in test_tutorial.APPLICATIONS if each.name == "revenue"]
+    (application,) = [each for each in tutorial.applications() if each.name == "revenue"]
     (installed.work / "revenue.py").write_text(application.program.replace(BROKER, broker))
     create = installed.command(documented("odradek streams init revenue"))
     assert installed.run([*create, f"--bootstrap-server={broker}"]).count("created ") == 3
@@ -270,7 +270,7 @@ def test_the_tutorial(installed: Installed, broker: str) -> None:
         installed.run(installed.command(documented("python records.py orders")))
         shown = read(installed, installed.command(documented("python records.py revenue")), 2)
     assert shown == ["CZ: 30", "CZ: 42"]
-    enrich = next(each for each in test_tutorial.APPLICATIONS if each.name == "enrich")
+    enrich = next(each for each in tutorial.applications() if each.name == "enrich")
     (installed.work / "enrich.py").write_text(enrich.program.replace(BROKER, broker))
     planned = installed.command(documented("odradek streams init enrich"))
     assert installed.run([*planned, f"--bootstrap-server={broker}", "--yes"]).count("created ") == 3
@@ -333,9 +333,7 @@ def names(text: str) -> list[str]:
 
 def records_program(installed: Installed, broker: str) -> list[str]:
     """The program of the tutorial that writes and reads records."""
-    program = re.search(
-        r"^```python\n(# records\.py\n.*?)^```$", test_tutorial.PAGE.read_text(), re.MULTILINE | re.DOTALL
-    )
+    program = re.search(r"^```python\n(# records\.py\n.*?)^```$", tutorial.PAGE.read_text(), re.MULTILINE | re.DOTALL)
     assert program is not None
     (installed.work / "records.py").write_text(program[1].replace(BROKER, broker))
     return [str(installed.bin / "python"), "records.py"]

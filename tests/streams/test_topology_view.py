@@ -19,7 +19,7 @@ from odradek.streams.topology_view.annotations import notes_of
 from odradek.streams.topology_view.measurements import Measurements, NodeMeasurement, measurements_of
 from odradek.streams.topology_view.model import view_of
 from odradek.streams.topology_view.tree import as_ascii, draw
-from tests.streams.test_describe import NODES, Node, write
+from tests.streams.random_topologies import NODES, Node, write
 
 
 def counts() -> Topology:

@@ -2,66 +2,21 @@
 
 from __future__ import annotations
 
-import re
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 import confluent_kafka
 import pytest
 
 from odradek.broker_process import BrokerProcess
-from tests.streams import counting, guide
+from tests.streams import counting, guide, tutorial
 
-PAGE: Final = guide.DOCS / "streams-tutorial.md"
-BLOCK: Final = re.compile(r"^```(python|text)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-STEP: Final = re.compile(r"^(\S+) (<-|->) (\S+): (.*)$")
 TIMEOUT_S: Final = 60.0
-
-
-class Step(NamedTuple):
-    """A line of a session: a record that the user writes, or reads."""
-
-    topic: str
-    key: str
-    value: str
-
-
-class Application(NamedTuple):
-    """A section: a program, its test, and a session."""
-
-    name: str
-    program: str
-    test: str
-    written: list[Step]
-    read: list[Step]
-
-
-def applications() -> list[Application]:
-    """The sections that have a program."""
-    found = []
-    for section in re.split(r"^## ", PAGE.read_text(), flags=re.MULTILINE)[1:]:
-        blocks = BLOCK.findall(section)
-        if not blocks:
-            continue
-        (_, program), (_, test), (_, session) = blocks
-        name = re.match(r"# (\w+)\.py\n", program)
-        assert name is not None, section[:40]
-        assert test.startswith(f"# test_{name[1]}.py\n")
-        steps = [STEP.match(line) for line in session.splitlines()]
-        assert all(steps), session
-        written, read = (
-            [Step(step[1], step[3], step[4]) for step in steps if step is not None and step[2] == arrow]
-            for arrow in ("<-", "->")
-        )
-        found.append(Application(name[1], program, test, written, read))
-    return found
-
-
-APPLICATIONS: Final = applications()
+APPLICATIONS: Final = tutorial.applications()
 each_application: Final = pytest.mark.parametrize("application", APPLICATIONS, ids=lambda each: each.name)
 
 
@@ -77,7 +32,7 @@ def test_there_are_four_applications() -> None:
 
 
 @each_application
-def test_its_test_passes(application: Application, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_its_test_passes(application: tutorial.Application, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / f"{application.name}.py").write_text(application.program)
     monkeypatch.syspath_prepend(str(tmp_path))
     try:
@@ -95,7 +50,7 @@ def test_its_test_passes(application: Application, tmp_path: Path, monkeypatch: 
 @pytest.mark.slow
 @each_application
 def test_its_program_writes_what_the_session_shows(
-    application: Application, broker: BrokerProcess, tmp_path: Path
+    application: tutorial.Application, broker: BrokerProcess, tmp_path: Path
 ) -> None:
     for topic in {step.topic for step in (*application.written, *application.read)}:
         counting.make_topics(broker.bootstrap, {topic: 1})
