@@ -10,6 +10,7 @@ import os
 import signal
 import struct
 import subprocess
+import sys
 import termios
 import threading
 from collections.abc import Iterator
@@ -17,8 +18,10 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+from click.testing import CliRunner
 
 from odradek.ready_process import OWN_COMMAND
+from odradek.streams_cli import streams
 
 pytestmark = pytest.mark.slow
 
@@ -60,20 +63,21 @@ def page() -> Iterator[str]:
 
 
 @pytest.fixture
-def command(tmp_path: Path) -> list[str]:
-    (tmp_path / "described.py").write_text(MODULE)
-    return [*OWN_COMMAND, "streams", "describe", "described:topology", f"--app-dir={tmp_path}"]
+def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    name = f"described_{tmp_path.name}"  # no other test has imported it
+    (tmp_path / f"{name}.py").write_text(MODULE)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    return [*OWN_COMMAND, "streams", "describe", f"{name}:topology", f"--app-dir={tmp_path}"]
 
 
-def run(command: list[str], **variables: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, **variables}
-    return subprocess.run(
-        command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False, env=environment, encoding="utf-8"
-    )
+def run(command: list[str], *options: str) -> tuple[int, str]:
+    """The exit status and the output of the command, in this process."""
+    ended = CliRunner().invoke(streams, [*command[command.index("streams") + 1 :], *options])
+    return ended.exit_code, ended.output
 
 
 def test_rates_are_those_between_two_pages(command: list[str], page: str) -> None:
-    shown = json.loads(run([*command, "--from", page, "--format", "json"]).stdout)
+    shown = json.loads(run(command, "--from", page, "--format", "json")[1])
     measured = shown["measurements"]["nodes"][SOURCE]
     assert 0 < measured["rate"] <= 1_000_000, "a million in a second or more"
     assert shown["topology"]["subtopologies"][0]["nodes"][0]["topics"] == ["in"]
@@ -98,7 +102,8 @@ def test_the_drawing_is_refreshed_until_ctrl_c(command: list[str], page: str) ->
 
 
 def test_a_terminal_without_unicode_gets_a_tree_of_its_characters(command: list[str]) -> None:
-    plain = run(command, PYTHONIOENCODING="ascii", PYTHONUTF8="0")
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
+    plain = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False, env=environment)
     assert (plain.returncode, plain.stdout.isascii()) == (0, True), plain.stderr
     assert f"`- {SOURCE}\n   `- KSTREAM-SINK-0000000001 > out" in plain.stdout.replace("--", "-")
 
@@ -109,5 +114,5 @@ def test_errors_have_a_status_and_a_reason(command: list[str], tmp_path: Path) -
         (["--from", "127.0.0.1:1"], 1, "cannot read http://127.0.0.1:1/metrics: "),
         (["--svg", str(tmp_path / "absent" / "x.svg")], 1, "No such file or directory"),
     ):
-        ended = run([*command, *options])
-        assert (ended.returncode, reason in ended.stderr) == (status, True), ended.stderr
+        ended, output = run(command, *options)
+        assert (ended, reason in output) == (status, True), output

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import textwrap
-from collections.abc import Mapping
+import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from click.testing import CliRunner
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
-from odradek.ready_process import OWN_COMMAND
+from odradek.streams_cli import streams
 from odradek.streams_init_cli import DIFFERS
 from tests.support.eventually import eventually
 
@@ -59,23 +59,18 @@ class Shop:
     """The module, and the command for it."""
 
     def __init__(self, folder: Path, bootstrap: str) -> None:
-        (folder / "shop.py").write_text(textwrap.dedent(SHOP))
+        self.module = f"shop_{folder.name}"  # no other test has imported it
+        (folder / f"{self.module}.py").write_text(SHOP)
         self.folder = folder
         self.bootstrap = bootstrap
         self.admin = AdminClient({"bootstrap.servers": bootstrap})
 
-    def init(self, topology: str, *options: str, answer: str = "") -> subprocess.CompletedProcess[str]:
-        command = [
-            *OWN_COMMAND,
-            "streams",
-            "init",
-            f"shop:{topology}",
-            f"--bootstrap-server={self.bootstrap}",
-            *options,
-        ]
-        return subprocess.run(
-            command, input=answer, capture_output=True, text=True, cwd=self.folder, timeout=TIMEOUT_S, check=False
-        )
+    def init(self, topology: str, *options: str, answer: str = "") -> tuple[int, str]:
+        """Run the command. Returns its exit status and its output."""
+        arguments = [f"{self.module}:{topology}", f"--app-dir={self.folder}", f"--bootstrap-server={self.bootstrap}"]
+        ended = CliRunner().invoke(streams, ["init", *arguments, *options], input=answer)
+        assert ended.exception is None or isinstance(ended.exception, SystemExit), ended.exception
+        return ended.exit_code, ended.output
 
     def topics(self) -> dict[str, int]:
         found = self.admin.list_topics(timeout=TIMEOUT_S).topics
@@ -92,8 +87,10 @@ class Shop:
 
 
 @pytest.fixture
-def shop(tmp_path: Path, bootstrap: str) -> Shop:
-    return Shop(tmp_path, bootstrap)
+def make_shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Shop]:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.chdir(tmp_path)
+    return lambda bootstrap: Shop(tmp_path, bootstrap)
 
 
 def rows(output: str) -> list[list[str]]:
@@ -101,77 +98,74 @@ def rows(output: str) -> list[list[str]]:
 
 
 @pytest.mark.slow
-def test_topics_are_created_as_declared_after_the_plan_is_shown(shop: Shop) -> None:
+def test_topics_are_created_as_declared_after_the_plan_is_shown(
+    make_shop: Callable[[str], Shop], bootstrap: str
+) -> None:
+    shop = make_shop(bootstrap)
     config = "--config=application.id=shop"
-    planned = shop.init("topology", config, "--dry-run")
-    assert planned.returncode == 0, planned.stderr
-    assert rows(planned.stdout) == [
-        ["init-customers", "input", "create", "3", "1"],
-        ["init-orders", "input", "create", "3", "1"],
-        ["init-joined", "output", "create", "1", "1", "cleanup.policy=compact"],
-        ["shop-rows-changelog", "changelog", "at", "the", "start", "3", "1", *LOGGED],
-    ]
-    assert shop.topics() == {}
-
-    declined = shop.init("topology", config, answer="n\n")
-    assert declined.returncode == 1
-    assert f"Create 3 topics at {shop.bootstrap}?" in declined.stdout
-    assert shop.topics() == {}
-
-    rejected = shop.init("impossible", config, "--yes")
-    assert rejected.returncode == DIFFERS
-    assert "the cluster rejects init-orders: " in rejected.stdout
-    assert "no.such.config" in rejected.stdout
-    assert shop.topics() == {}, "a topic that would be accepted is not created either"
-
-    apart = shop.init("apart", config, "--yes")
-    assert apart.returncode == DIFFERS
-    assert (
-        "Topics not co-partitioned: [init-customers,init-orders]: init-customers has 3, init-orders has 4"
-        in apart.stdout
+    status, planned = shop.init("topology", config, "--dry-run")
+    assert (status, rows(planned)) == (
+        0,
+        [
+            ["init-customers", "input", "create", "3", "1"],
+            ["init-orders", "input", "create", "3", "1"],
+            ["init-joined", "output", "create", "1", "1", "cleanup.policy=compact"],
+            ["shop-rows-changelog", "changelog", "at", "the", "start", "3", "1", *LOGGED],
+        ],
     )
     assert shop.topics() == {}
 
-    created = shop.init("topology", config, answer="y\n")
-    assert created.returncode == 0, created.stderr
-    assert re.findall(r"created (\S+)", created.stdout) == ["init-customers", "init-orders", "init-joined"]
+    status, declined = shop.init("topology", config, answer="n\n")
+    assert (status, shop.topics()) == (1, {})
+    assert f"Create 3 topics at {shop.bootstrap}?" in declined
+
+    status, rejected = shop.init("impossible", config, "--yes")
+    assert (status, shop.topics()) == (DIFFERS, {}), "a topic that would be accepted is not created either"
+    assert "the cluster rejects init-orders: " in rejected
+    assert "no.such.config" in rejected
+
+    status, apart = shop.init("apart", config, "--yes")
+    assert (status, shop.topics()) == (DIFFERS, {})
+    assert "Topics not co-partitioned: [init-customers,init-orders]: init-customers has 3, init-orders has 4" in apart
+
+    status, created = shop.init("topology", config, answer="y\n")
+    assert (status, re.findall(r"created (\S+)", created)) == (0, ["init-customers", "init-orders", "init-joined"])
     eventually(shop.topics, lambda found: found == {"init-customers": 3, "init-orders": 3, "init-joined": 1})
     assert shop.configs("init-joined")["cleanup.policy"] == "compact"
 
-    again = shop.init("topology", config)
-    assert (again.returncode, {row[2] for row in rows(again.stdout)}) == (0, {"exists", "at"})
+    status, again = shop.init("topology", config)
+    assert (status, {row[2] for row in rows(again)}) == (0, {"exists", "at"})
 
-    differing = shop.init("other", "--application-id=shop", "--yes")
-    assert differing.returncode == DIFFERS
-    assert "init-orders has 3 partitions, declared 6: --add-partitions adds them" in differing.stdout
-    assert "declared 2000: --alter-configs sets it" in differing.stdout
-    assert shop.topics()["init-orders"] == 3
+    status, differing = shop.init("other", "--application-id=shop", "--yes")
+    assert (status, shop.topics()["init-orders"]) == (DIFFERS, 3)
+    assert "init-orders has 3 partitions, declared 6: --add-partitions adds them" in differing
+    assert "declared 2000: --alter-configs sets it" in differing
 
-    changed = shop.init("other", config, "--add-partitions", "--alter-configs", "--yes")
-    assert changed.returncode == 0, changed.stdout + changed.stderr
-    assert "changed init-orders" in changed.stdout
+    status, changed = shop.init("other", config, "--add-partitions", "--alter-configs", "--yes")
+    assert (status, "changed init-orders" in changed) == (0, True), changed
     eventually(shop.topics, lambda found: found == {"init-customers": 6, "init-orders": 6, "init-joined": 1})
     eventually(lambda: shop.configs("init-orders"), lambda found: found["retention.ms"] == "2000")
 
-    shrunk = shop.init("topology", config, "--add-partitions", "--alter-configs", "--yes")
-    assert shrunk.returncode == DIFFERS
-    assert "init-orders has 6 partitions, declared 3: a topic cannot lose partitions" in shrunk.stdout
+    status, shrunk = shop.init("topology", config, "--add-partitions", "--alter-configs", "--yes")
+    assert status == DIFFERS
+    assert "init-orders has 6 partitions, declared 3: a topic cannot lose partitions" in shrunk
 
-    missing = shop.init("undeclared", "--yes")
-    assert missing.returncode == DIFFERS
-    assert "nowhere does not exist and is not declared" in missing.stdout
-    assert "created somewhere" in missing.stdout
+    status, missing = shop.init("undeclared", "--yes")
+    assert status == DIFFERS
+    assert "nowhere does not exist and is not declared" in missing
+    assert "created somewhere" in missing
 
 
-def test_an_application_that_cannot_be_used_is_explained(tmp_path: Path) -> None:
-    shop = Shop(tmp_path, "127.0.0.1:1")
-    (tmp_path / "client.properties").write_text("application.id=shop\nrequest.timeout.ms=300\n")
+def test_an_application_that_cannot_be_used_is_explained(make_shop: Callable[[str], Shop]) -> None:
+    shop = make_shop("127.0.0.1:1")
+    (shop.folder / "client.properties").write_text("application.id=shop\nrequest.timeout.ms=300\n")
     for topology, options, status, message in (
-        ("absent", (), 2, "module 'shop' has no attribute 'absent'"),
-        ("broken", (), 2, "cannot load shop:broken: ValueError: of the user"),
+        ("absent", (), 2, "has no attribute 'absent'"),
+        ("broken", (), 2, ":broken: ValueError: of the user"),
         ("topology", ("--config=processing.guarantee=never",), 2, "processing.guarantee"),
         ("topology", ("--config=@client.properties",), 1, "cannot list the topics of the cluster: "),
         ("topology", ("--config=@absent.properties",), 1, "cannot read absent.properties"),
+        ("topology", ("--config=x",), 2, "must be NAME=VALUE, or @FILE"),
     ):
-        ended = shop.init(topology, *options)
-        assert (ended.returncode, message in ended.stderr) == (status, True), (topology, ended.stderr)
+        ended, output = shop.init(topology, *options)
+        assert (ended, message in output) == (status, True), (topology, output)
