@@ -12,8 +12,10 @@ import pytest
 from click.testing import CliRunner
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
+from odradek.broker_process import BrokerProcess
 from odradek.streams_cli import streams
 from odradek.streams_init_cli import DIFFERS
+from tests.jvm.kafka import Kafka
 from tests.support.eventually import eventually
 
 TIMEOUT_S: Final = 60.0
@@ -47,12 +49,6 @@ def undeclared():
 def broken():
     raise ValueError("of the user")
 """
-
-
-@pytest.fixture(params=["streams_broker", pytest.param("kafka", marks=pytest.mark.jvm)])
-def bootstrap(request: pytest.FixtureRequest) -> str:
-    """A broker without these topics: one of Odradek, and Apache Kafka."""
-    return str(request.getfixturevalue(request.param).bootstrap)
 
 
 class Shop:
@@ -98,10 +94,17 @@ def rows(output: str) -> list[list[str]]:
 
 
 @pytest.mark.slow
-def test_topics_are_created_as_declared_after_the_plan_is_shown(
-    make_shop: Callable[[str], Shop], bootstrap: str
-) -> None:
-    shop = make_shop(bootstrap)
+def test_topics_are_created_as_declared(make_shop: Callable[[str], Shop], streams_broker: BrokerProcess) -> None:
+    create_and_change(make_shop(streams_broker.bootstrap))
+
+
+@pytest.mark.jvm
+def test_topics_of_apache_kafka_are_created_as_declared(make_shop: Callable[[str], Shop], kafka: Kafka) -> None:
+    create_and_change(make_shop(kafka.bootstrap))
+
+
+def create_and_change(shop: Shop) -> None:
+    """The plan is shown first; differing topics change only where that is allowed."""
     config = "--config=application.id=shop"
     status, planned = shop.init("topology", config, "--dry-run")
     assert (status, rows(planned)) == (
