@@ -6,6 +6,7 @@ Modules that a command needs are imported when it runs: every command of `odrade
 from __future__ import annotations
 
 import sys
+import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
@@ -41,7 +42,7 @@ def application_options(function: _Function) -> _Function:
         "--properties",
         type=_FILE,
         metavar="FILE",
-        help="Properties of the application; each start of a process reads them again.",
+        help="Properties of the application. `run` reads them again at each start of a process.",
     )
     overrides = click.option(
         "--set",
@@ -84,13 +85,15 @@ def _of_file(path: Path) -> dict[str, str]:
 
 def load_application(name: str, folder: Path) -> Topology:
     """The topology of MODULE:TOPOLOGY. Ends the command where there is none."""
+    from odradek.streams.errors import StreamsError
     from odradek.streams.supervisor.loading import ApplicationError, load_topology
 
     try:
         return load_topology(name, folder)
-    except ApplicationError as error:
+    except (ApplicationError, StreamsError) as error:
         fail(str(error), UNUSABLE)
     except Exception as error:  # of the user's module
+        traceback.print_exc()
         fail(f"cannot load {name}: {type(error).__name__}: {error}", UNUSABLE)
 
 

@@ -28,6 +28,7 @@ LONGEST: Final = (
     "streams/test_joins_tables.py",
     "storage/test_compaction_oracle.py",
     "compatibility/test_consumer_protocol.py",
+    "release/test_streams_pages.py",
     "compatibility/test_directories_compaction.py",
     "compatibility/test_groups.py",
     "simulation/test_simulation.py",

@@ -46,6 +46,11 @@ def undeclared():
     builder.stream("nowhere", Consumed(STRING, STRING)).to(topic("somewhere", 1), Produced(STRING, STRING))
     return builder
 
+def invalid():
+    builder = StreamsBuilder()
+    builder.stream("no name")
+    return builder
+
 def broken():
     raise ValueError("of the user")
 """
@@ -165,6 +170,8 @@ def test_an_application_that_cannot_be_used_is_explained(make_shop: Callable[[st
     for topology, options, status, message in (
         ("absent", (), 2, "has no attribute 'absent'"),
         ("broken", (), 2, ":broken: ValueError: of the user"),
+        ("broken", (), 2, 'raise ValueError("of the user")'),
+        ("invalid", (), 2, "Invalid topology: source KSTREAM-SOURCE-0000000000: 'no name' is no name of a topic"),
         ("topology", ("--config=processing.guarantee=never",), 2, "processing.guarantee"),
         ("topology", ("--config=@client.properties",), 1, "cannot list the topics of the cluster: "),
         ("topology", ("--config=@absent.properties",), 1, "cannot read absent.properties"),
