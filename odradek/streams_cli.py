@@ -1,7 +1,7 @@
 """The command `odradek streams`: runs and administers applications of the streams runtime.
 
-`connect` is in `streams_connect_cli`, `run` and `top` are in `streams_run_cli`, `init` in `streams_init_cli`, `describe`
-in `streams_describe_cli`. Modules that a command needs are imported when it runs.
+`connect` is in `streams_connect_cli`, `run` and `top` are in `streams_run_cli`, `init` in `streams_init_cli`, and
+`describe` in `streams_describe_cli`. Modules that a command needs are imported when it runs.
 """
 
 from __future__ import annotations

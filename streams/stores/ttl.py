@@ -137,9 +137,8 @@ class TtlKeyValueStore(PlainKeyValueStore):
             self.put(key, value)
 
     def restore(self, records: Sequence[ChangelogRecord]) -> None:
-        latest = {key: (value, timestamp) for key, value, timestamp, _ in records}
-        read = self._codec.restored_bytes if self._in_rocks else self._codec.restored_cell
-        cells = [(key, read(value, timestamp)) for key, (value, timestamp) in latest.items()]
+        latest = {record[0]: record for record in records}
+        cells = self._codec.restored_rows(latest.values(), self._in_rocks)
         get = self._get_cell
         removed = [self._entry(key, before) for key, _ in cells if (before := get(key)) is not None]
         added = [self._entry(key, cell) for key, cell in cells if cell is not None]

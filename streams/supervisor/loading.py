@@ -46,8 +46,8 @@ def load_attribute(name: str, folder: Path, expected: str) -> Any:
 def load_topology(name: str, folder: Path) -> Topology:
     """The topology of `module:attribute`; `folder` is the first place to search for the module.
 
-    The attribute is what `topology_of` accepts. Raises ApplicationError, TopologyError, and the exceptions of the module
-    and of the function.
+    The attribute is what `topology_of` accepts. Raises ApplicationError, TopologyError, and the exceptions of the
+    module and of the function.
     """
     return topology_of(load_attribute(name, folder, "MODULE:TOPOLOGY, as word_count:topology is"), name)
 
