@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from odradek.streams.errors import SerializationError
 from odradek.streams.extras import extra_module
 from odradek.streams.serdes import Serde
 
@@ -30,8 +31,14 @@ EXTRA: Final = "streams"
 
 
 def encode(state: Any) -> bytes:
-    """The bytes of a state. Raises MissingExtraError, and cbor2's error for a type that is not in the table."""
-    return bytes(_cbor().dumps(state))
+    """The bytes of a state. Raises MissingExtraError, and SerializationError for a type that is not in the table."""
+    dumps = _cbor().dumps
+    try:
+        return bytes(dumps(state))
+    except Exception as error:
+        raise SerializationError(
+            f"{error}: aggregate a field of a type that CBOR has, or give the store a serde, Materialized(value=…)"
+        ) from error
 
 
 def decode(data: bytes) -> Any:

@@ -483,6 +483,7 @@ def test_a_value_without_cbor_is_an_error_with_its_type() -> None:
             piped.pipe_input("k", 1)
         assert isinstance(caught.value, SerializationError)
         assert "store list: the value serde cannot take" in str(caught.value)
+        assert "give the store a serde, Materialized(value=…)" in str(caught.value)
 
 
 @pytest.mark.parametrize(("module", "extra"), [("datasketches", "sketches"), ("cbor2", "streams")])

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from odradek.streams.errors import TopologyError
+from odradek.streams.running.store_formats import format_of
 from odradek.streams.serdes import JSON, LONG, STRING
 from odradek.streams.stores import builders, ttl
 from odradek.streams.stores.builders import StoreBuilder
@@ -266,4 +267,5 @@ def test_only_key_value_stores_have_a_ttl() -> None:
     with pytest.raises(ValueError, match="at least 1 ms"):
         builders.key_value_store("s", STRING, LONG).with_ttl(0)
     assert not PLAIN.with_caching().caching
+    assert format_of(PLAIN, {}) == format_of(STAMPED, {})  # on disk both have timestamps
     assert PLAIN.ttl_ms == STAMPED.ttl_ms == TTL
