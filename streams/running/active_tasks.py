@@ -272,10 +272,14 @@ class ActiveTasks:
         return done
 
     def punctuate(self, now_ms: int) -> None:
-        """Call the punctuators that are due by wall-clock time. Raises StreamsError."""
+        """Call the punctuators that are due by wall-clock time. Raises StreamsError.
+
+        Those of a task wait while a commit waits for its results: otherwise what they forward could delay it forever.
+        """
         for task in self.running.values():
             due = task.punctuations.next_system_time_ms
-            if due is not None and due <= now_ms:
+            holding = task.calls is not None and task.calls.holding
+            if due is not None and due <= now_ms and not holding:
                 if task.punctuations.run_system_time():
                     self.punctuated += 1
                     task.start_calls()

@@ -13,13 +13,14 @@ from click.testing import CliRunner
 
 from odradek.broker_process import BrokerProcess
 from odradek.cli import main
-from odradek.streams import STRING, Consumed, Produced, StreamsBuilder
+from odradek.streams import LONG, STRING, Consumed, Produced, StreamsBuilder
 from tests.jvm.process import BackgroundProcess
 from tests.streams.apps.beyond import ticking
 from tests.streams.apps.storm import BROKER
 from tests.streams.beyond import await_values, count_of, process_of, write
 from tests.streams.counting import read_all
 from tests.streams.stage import DEADLINE_S, Stage
+from tests.support.slow_service import respond
 
 pytestmark = pytest.mark.slow
 INTERVAL_MS = 50
@@ -103,6 +104,21 @@ def test_ticks_beside_other_records(broker: BrokerProcess, tmp_path: Path) -> No
     assert sorted(each for each in found if each[:5] == "value") == sorted(values)
     made = [int(each.split()[1]) for each in found if each[:4] == "tick"]
     assert made == list(range(made[0], made[-1] + 1, INTERVAL_MS))
+
+
+def test_ticks_that_come_while_others_are_awaited_do_not_delay_the_commit(stage: Stage) -> None:
+    """A commit waits for the calls in flight; the ticks meanwhile wait for the commit."""
+
+    async def report(moment: int) -> int:
+        return await respond(moment, 0.1, 0.2)
+
+    builder = StreamsBuilder()
+    ticks = builder.interval(20, name="ticks", catch_up="all").map_values_async(report)
+    ticks.to(stage.counts, Produced(STRING, LONG))
+    with stage.running(builder.build(), processing_guarantee="exactly_once_v2"):
+        await_more(stage, 50)
+    found = moments(stage)
+    assert found == list(range(found[0], found[-1] + 1, 20))
 
 
 def test_a_reset_forgets_the_last_tick(stage: Stage) -> None:
