@@ -64,7 +64,7 @@ class TickSources:
 
         def write(topology: Topology) -> None:
             topology.add_internal_topic(InternalTopic(topic, 1))
-            topology.add_source(source, topic, key=STRING, value=LONG)
+            topology.add_source(source, topic, key=STRING, value=LONG, offset_reset="earliest")  # it is empty
             topology.add_processor(node, operator, source)
 
         self.graph.add(write, provides=node)
