@@ -20,12 +20,14 @@ from __future__ import annotations
 import enum
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from odradek.streams.assignment.application_state import ApplicationState
 from odradek.streams.assignment.kafka_streams_assignment import TaskAssignment
 from odradek.streams.errors import StreamsError
-from odradek.streams.group.group_protocol import Assignments, MemberSubscription
+
+if TYPE_CHECKING:  # the messages of the protocol are many modules, which topologies and their tests do not need
+    from odradek.streams.group.group_protocol import Assignments, MemberSubscription
 
 
 class AssignmentError(enum.Enum):

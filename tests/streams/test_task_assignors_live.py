@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
+import jpype
 import pytest
 from confluent_kafka.admin import AdminClient
 
@@ -23,16 +25,20 @@ from odradek.streams.assignment import (
     TaskType,
     default_standby_task_assignment,
 )
+from odradek.streams.errors import StreamsError
 from odradek.streams.group.group_protocol import Assignments, MemberSubscription
 from odradek.streams.records import TaskId
 from odradek.streams.runtime import KafkaStreams, State
+from tests.jvm.jars import classpath
 from tests.streams import counting
+from tests.streams.oracle.java import RELEASE, Java
 from tests.streams.stage import Stage
 from tests.support.eventually import eventually
 
 pytestmark = pytest.mark.slow
 
 RACKS = ("rack-1", "rack-2")
+SOURCE: Final = Path(__file__).parent / "oracle" / "FailingAssignor.java"
 
 
 @pytest.fixture(scope="module")
@@ -75,15 +81,19 @@ class EvenAndOdd(TaskAssignor):
         self.computed.append((assignment, subscription, error))
 
 
-class Refusing(TaskAssignor):
-    """Assigns nothing: it raises an error, or omits all instances."""
+class FailingAssignor(TaskAssignor):
+    """The one of oracle/FailingAssignor.java: the property "failure" is how it fails."""
 
-    error: Exception | None = None
+    def configure(self, config: Mapping[str, Any]) -> None:
+        """Get the property."""
+        self.failure = config["failure"]
 
     def assign(self, application_state: ApplicationState) -> TaskAssignment:
-        """Raise the error, if there is one."""
-        if self.error is not None:
-            raise self.error
+        """Fail."""
+        if self.failure == "raise":
+            raise RuntimeError("no idea")
+        if self.failure == "refuse":
+            raise TaskAssignmentError("too few large machines")
         return TaskAssignment([])
 
 
@@ -141,7 +151,7 @@ def test_the_assignor_of_a_user_by_its_dotted_name(stage: Stage) -> None:
 
 
 def test_tasks_run_in_the_racks_of_their_partitions(stage: Stage) -> None:
-    """The leader runs Java's default assignor; without a strategy it has no racks."""
+    """The leader runs Java's default assignor with the strategy."""
     with two_instances(stage, rack_aware_assignment_strategy="min_traffic") as instances:
         eventually(lambda: [len(tasks_of(each)[0]) for each in instances], [4, 4].__eq__)
         stage.write(["one", "two"])
@@ -153,19 +163,69 @@ def test_tasks_run_in_the_racks_of_their_partitions(stage: Stage) -> None:
 
 
 def test_all_instances_fail_with_the_reason_of_an_assignor(stage: Stage) -> None:
-    assignor = Refusing()
-    assignor.error = TaskAssignmentError("too few large machines")
-    with two_instances(stage, task_assignor_class=assignor) as instances:
+    with two_instances(stage, task_assignor_class=FailingAssignor, failure="refuse") as instances:
         eventually(lambda: [each.state for each in instances], [State.ERROR, State.ERROR].__eq__)
         for each in instances:
             assert str(each.failure) == "the tasks could not be assigned: too few large machines"
 
 
-def test_an_invalid_assignment_ends_the_leader_s_thread(stage: Stage) -> None:
-    with KafkaStreams(
-        counting.word_counts(stage.words, stage.counts), stage.config(task_assignor_class=Refusing)
-    ) as streams:
+@pytest.mark.jvm
+@pytest.mark.parametrize("failure", ["raise", "refuse", "omit"])
+def test_a_failing_assignor_ends_the_client_as_in_java(java: Java, stage: Stage, failure: str) -> None:
+    topology = counting.word_counts(stage.words, stage.counts)
+    with KafkaStreams(topology, stage.config(task_assignor_class=FailingAssignor, failure=failure)) as streams:
         eventually(lambda: streams.state is State.ERROR)
-        assert str(streams.failure) == (
-            f"Task assignment with {Refusing.__module__}.Refusing returned an error: MISSING_PROCESS_ID"
+    kind, message = failure_in_java(java, stage, failure)
+    ours = streams.failure
+    if failure == "raise":
+        assert isinstance(ours, RuntimeError)
+        assert str(ours) == message.removeprefix("java.lang.IllegalStateException: ")
+    elif failure == "refuse":
+        assert kind == "TaskAssignmentException"
+        assert str(ours) == "the tasks could not be assigned: too few large machines"
+    else:
+        assert kind == "StreamsException"
+        assert isinstance(ours, StreamsError)
+        assert str(ours).replace(f"{FailingAssignor.__module__}.", "") == message
+        assert message.endswith("MISSING_PROCESS_ID")
+
+
+def failure_in_java(java: Java, stage: Stage, failure: str) -> tuple[str, str]:
+    """The class and the message of the exception that ends a client of Kafka Streams with this assignor."""
+    compiled = stage.folder / "classes"
+    compiled.mkdir()
+    compiler = java.find("javax.tools.ToolProvider").getSystemJavaCompiler()
+    jars = os.pathsep.join(map(str, classpath(RELEASE)))
+    assert compiler.run(None, None, None, "-cp", jars, "-d", str(compiled), str(SOURCE)) == 0
+    caught: list[Any] = []
+    answer = java.find("org.apache.kafka.streams.errors.StreamsUncaughtExceptionHandler$StreamThreadExceptionResponse")
+    handler = {"handle": lambda error: caught.append(error) or answer.SHUTDOWN_CLIENT}
+    serde = "org.apache.kafka.common.serialization.Serdes$StringSerde"
+    builder, properties = java.StreamsBuilder(), java.Properties()
+    builder.stream(stage.words).to(stage.counts)
+    named = {
+        "application.id": f"{stage.application_id}-java",
+        "bootstrap.servers": stage.bootstrap,
+        "task.assignor.class": SOURCE.stem,
+        "failure": failure,
+        "state.dir": str(stage.folder / "java"),
+        "default.key.serde": serde,
+        "default.value.serde": serde,
+    }
+    for name, value in named.items():
+        properties.put(name, value)
+    # Kafka loads classes by the loader of the thread, and the threads of the client inherit it.
+    thread, url = java.Thread.currentThread(), java.find("java.io.File")(str(compiled)).toURI().toURL()
+    before = thread.getContextClassLoader()
+    thread.setContextClassLoader(java.find("java.net.URLClassLoader")([url], before))
+    streams = java.KafkaStreams(builder.build(), properties)
+    try:
+        streams.setUncaughtExceptionHandler(
+            jpype.JProxy("org.apache.kafka.streams.errors.StreamsUncaughtExceptionHandler", dict=handler)
         )
+        streams.start()
+        eventually(lambda: str(streams.state()), "ERROR".__eq__)
+    finally:
+        streams.close(java.Duration.ofSeconds(30))
+        thread.setContextClassLoader(before)
+    return str(caught[0].getClass().getSimpleName()), str(caught[0].getMessage())
