@@ -23,6 +23,10 @@ Stamped = tuple[Any, int]
 """A value and its timestamp in ms, as timestamped stores hold them (Java's ValueAndTimestamp)."""
 
 NO_TIMESTAMP = -1
+make_tuple: Final = tuple.__new__
+"""`make_tuple(Change, (new, old))` takes half the time of `Change(new, old)`, whose constructor is a function in
+Python: for what happens once a record.
+"""
 
 
 @dataclass_transform(frozen_default=True)

@@ -19,7 +19,7 @@ from odradek.streams.errors import StreamsError
 from odradek.streams.functions import with_key
 from odradek.streams.nodes import NodeContext, looking_context
 from odradek.streams.processor import ProcessorContext
-from odradek.streams.records import NO_TIMESTAMP, Change, Headers, LateChange, Process, Stamped
+from odradek.streams.records import NO_TIMESTAMP, Change, Headers, LateChange, Process, Stamped, make_tuple
 from odradek.streams.stores.interface import PUT_NOT_DONE, VALID_TO_UNDEFINED, VersionedKeyValueStore
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ def forwarder(node: NodeContext, store: Any, sends_old_values: bool) -> Process:
     forward = node.forward
 
     def flushed(key: Any, new: Any, old: Any, timestamp: int, headers: Headers) -> None:
-        forward(key, Change(new, old), timestamp, headers)
+        forward(key, make_tuple(Change, (new, old)), timestamp, headers)
 
     if store.set_flush_listener(flushed, sends_old_values):
         return cache_forwards

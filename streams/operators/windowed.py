@@ -13,7 +13,7 @@ from typing import Any
 from odradek.streams.nodes import NodeContext
 from odradek.streams.operators.emission import Closed, LateRecords, final_results, without_key
 from odradek.streams.operators.table import View, WithoutPast
-from odradek.streams.records import NO_TIMESTAMP, Change, Headers, Process, Stamped, Window, Windowed
+from odradek.streams.records import NO_TIMESTAMP, Change, Headers, Process, Stamped, Window, Windowed, make_tuple
 from odradek.streams.windows import EmitStrategy, TimeWindows, UnlimitedWindows, Windows, end_of
 
 Initializer = Callable[[], Any]
@@ -70,10 +70,10 @@ class WindowedTable(abc.ABC):
 
     def caches(self, node: NodeContext) -> bool:
         """Make the store's cache, if it has one, forward what it flushes; returns whether it has one."""
-        forward = node.forward
+        forward, time_of = node.forward, self.time_of
 
         def leaves(key: Any, new: Any, old: Any, timestamp: int, headers: Headers) -> None:
-            forward(key, Change(new, old), self.time_of(key, timestamp), headers)
+            forward(key, make_tuple(Change, (new, old)), time_of(key, timestamp), headers)
 
         return not self.final and bool(node.store(self.store).set_flush_listener(leaves, self.send_old))
 

@@ -310,7 +310,7 @@ class CachedKeyValueStore(PlainKeyValueStore):
         context, codec, listener = self._context, self._codec, self._listener
         current = (context.timestamp, context.headers, context.topic, context.partition, context.offset)
         read_key, get_cell, decode, bare = self._key_serde.deserialize, self._get_cell, self._decode, codec.bare
-        send_old, stamped, name = self._send_old, codec.stamped, self.name
+        send_old, stamped, immutable, name = self._send_old, codec.stamped, codec.immutable, self.name
         put, log, stored = self._live().put, context.log, codec.stored if self._in_rocks else _first
         try:
             for raw_key, entry in batch:
@@ -325,7 +325,7 @@ class CachedKeyValueStore(PlainKeyValueStore):
                 dated = stamped and cell is not None
                 log(name, raw_key, raw, cell[1] if dated else timestamp)
                 if listener is not None:
-                    new = codec.decode(cell)
+                    new = cell if immutable else codec.decode(cell)
                     if dated:
                         new, timestamp = new
                     if key is None:

@@ -140,7 +140,7 @@ class TimedStore(StateStore):
         current = (context.timestamp, context.headers, context.topic, context.partition, context.offset)
         rows, at, decode, bare, send_old = self._live(), self.at, self._decode, codec.bare, self._send_old
         name, put, log, windowed = self.name, rows.put, context.log, self.windowed
-        store = codec.stored if self._in_rocks else _cell
+        store, immutable, may_be_stamped = codec.stored if self._in_rocks else _cell, codec.immutable, codec.stamped
         try:
             for row, entry in batch:
                 cell, raw, key, _, timestamp, headers, context.topic, context.partition, context.offset = entry
@@ -152,10 +152,10 @@ class TimedStore(StateStore):
                 context.timestamp, context.headers = timestamp, headers
                 if not put(at(row), row, store(cell, raw)):
                     context.dropped += 1
-                stamped = codec.stamped and cell is not None
+                stamped = may_be_stamped and cell is not None
                 log(name, row, raw, cell[1] if stamped else timestamp)
                 if listener is not None:
-                    new = codec.decode(cell)
+                    new = cell if immutable else codec.decode(cell)
                     if stamped:
                         new, timestamp = new
                     listener(windowed(row, key), new, bare(old) if send_old else None, timestamp, headers)

@@ -12,7 +12,7 @@ import struct
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from odradek.streams.records import Window, Windowed
+from odradek.streams.records import Window, Windowed, make_tuple
 from odradek.streams.stores.cache import ENTRY_BYTES, NamedCache, headers_bytes
 from odradek.streams.stores.interface import Rows, StoreContext, TimestampedWindowStore, unreadable
 from odradek.streams.stores.segments import FOREVER, Span, upper_bound
@@ -54,9 +54,10 @@ class SegmentedWindowStore(TimedStore, TimestampedWindowStore):
         return window_start(row), row[:-12] + row[-4:] if self._duplicates else row[:-12]
 
     def windowed(self, row: bytes, key: Any = None) -> Windowed:
-        start = window_start(row)
-        window = Window(start, min(start + self.window_size_ms, FOREVER))
-        return Windowed(self._key_serde.deserialize(row[:-12]) if key is None else key, window)
+        start: int = _start(row, len(row) - 12)[0]
+        end = start + self.window_size_ms
+        window = make_tuple(Window, (start, end if end < FOREVER else FOREVER))
+        return make_tuple(Windowed, (self._key_serde.deserialize(row[:-12]) if key is None else key, window))
 
     def init(self, context: StoreContext) -> None:
         super().init(context)
