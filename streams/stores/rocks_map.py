@@ -106,8 +106,12 @@ class RocksMap:
 
     def put(self, key: bytes, cell: Any) -> None:
         """Set a cell; None deletes."""
-        self._buffer[key] = cell
-        self._room -= len(key) + (len(cell) if cell else 0) + _ENTRY_BYTES
+        buffer = self._buffer
+        before: Any = buffer.get(key, _ABSENT)
+        buffer[key] = cell
+        # A key that is written again takes no further room, so the keys that change most stay in the buffer.
+        grown = len(key) + _ENTRY_BYTES if before is _ABSENT else -len(before or b"")
+        self._room -= grown + len(cell or b"")
         if self._room <= 0:
             self._drain()
 

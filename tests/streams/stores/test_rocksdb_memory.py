@@ -147,6 +147,23 @@ def test_buffered_writes_are_bounded_by_their_bytes(tmp_path: Path, memory: Rock
     alone.close()
 
 
+def test_a_key_that_is_written_again_takes_room_once(tmp_path: Path) -> None:
+    rows = RocksMap(tmp_path / "again", "s")
+    rows.put(key(9), VALUE)  # the first write goes through
+    held = rows.memtable_bytes()
+    for _ in range(10):
+        for number in range(3):
+            rows.put(key(number), bytes(OWN_BUFFER_BYTES // 4))
+    assert rows.memtable_bytes() == held, "three quarters of the buffer are in use"
+    rows.put(key(0), None)
+    rows.put(key(3), bytes(OWN_BUFFER_BYTES // 4))
+    assert rows.memtable_bytes() == held, "the deletion has made room for it"
+    rows.put(key(3), bytes(OWN_BUFFER_BYTES // 2))
+    assert rows.memtable_bytes() > OWN_BUFFER_BYTES
+    assert [rows.get(key(number)) for number in (0, 2)] == [None, bytes(OWN_BUFFER_BYTES // 4)]
+    rows.close()
+
+
 def test_the_shared_memory_is_in_the_options_of_rocksdb(tmp_path: Path, stores: list[RocksMap]) -> None:
     written = next((tmp_path / "0").glob("OPTIONS-*")).read_text()
     assert "cache_index_and_filter_blocks=true" in written
