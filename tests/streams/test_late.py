@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any, Final
 
 import pytest
@@ -28,6 +29,7 @@ from odradek.streams import (
     session_windowed_serde,
     windowed_serde,
 )
+from odradek.streams.operators.emission import LateRecords
 from odradek.streams.windows import UnlimitedWindows
 from tests.streams.oracle.implementations import Pair, Piped, records
 from tests.streams.windowed_topologies import STRINGS, aggregated
@@ -160,3 +162,15 @@ def test_the_late_records_are_those_of_the_first_aggregation() -> None:
     topology = builder.build()
     assert topology.nodes["first"].children == ["too-late"]
     assert topology.nodes["second"].children == []
+
+
+def test_the_record_stays_the_current_one_after_nodes_downstream_have_set_another() -> None:
+    task: Any = SimpleNamespace(topic="in", partition=0, offset=1, timestamp=5, headers=[("h", b"1")])
+
+    def forward(key: Any, value: Any, timestamp: int, headers: Any) -> None:
+        task.timestamp, task.headers = 99, None
+
+    dropped: list[int] = []
+    node: Any = SimpleNamespace(task=task, child={"late": forward}.__getitem__, dropped=lambda: dropped.append(1))
+    LateRecords(node, "late").drop(Windowed("k", Window(0, 10)), "v", 5, [("h", b"1")], 20, 20)
+    assert (task.timestamp, task.headers, len(dropped)) == (5, [("h", b"1")], 1)
