@@ -21,6 +21,8 @@ from odradek.protocol.client.security import PLAINTEXT, PROTOCOLS, ConnectionSec
 if TYPE_CHECKING:
     import ssl
 
+    from odradek.broker.security.tls import TlsSettings
+
 BOOTSTRAP: Final = "bootstrap.servers"
 SECRETS: Final = (
     "sasl.password",
@@ -77,6 +79,35 @@ def security_of_properties(properties: Mapping[str, str]) -> ConnectionSecurity:
     return ConnectionSecurity(_java_context(translated), login)
 
 
+def librdkafka_properties(properties: Mapping[str, str]) -> dict[str, str]:
+    """The same security by librdkafka's names; other properties are left out. Raises SecurityConfigError."""
+    protocol = properties.get("security.protocol", PROTOCOLS[0]).upper()
+    if protocol == PROTOCOLS[0]:
+        return {}
+    translated = {_RENAMED.get(name, name): value for name, value in properties.items()}
+    if protocol.startswith("SASL") and _JAAS in translated:
+        translated |= _of_jaas(translated)
+    kept = {name: value for name, value in translated.items() if name.startswith(("sasl.", "security.protocol"))}
+    kept = _without(kept, "")
+    if kept.pop("sasl.scram.tokenauth", "false").lower() == "true":
+        raise SecurityConfigError("librdkafka cannot log in with a delegation token; administration commands can")
+    if not protocol.endswith("SSL"):
+        return kept
+    if any(name.startswith(_OF_LIBRDKAFKA) for name in translated):
+        return kept | {name: value for name, value in translated.items() if name.startswith(("ssl.", "enable.ssl."))}
+    return kept | _librdkafka_tls(_java_tls(translated))
+
+
+def _librdkafka_tls(settings: TlsSettings) -> dict[str, str]:
+    found = {} if settings.verifies_host else {"ssl.endpoint.identification.algorithm": "none"}
+    if settings.trusted_pem is not None:
+        found["ssl.ca.pem"] = settings.trusted_pem.decode("ascii")
+    if settings.key_pem is not None:
+        found["ssl.key.pem"] = settings.key_pem.decode("ascii")
+        found["ssl.certificate.pem"] = settings.chain_pem.decode("ascii")
+    return found
+
+
 def read_properties(content: bytes) -> dict[str, str]:
     """The properties of a file in Java's format. Raises SecurityConfigError."""
     from odradek.broker.config.properties import parse_properties
@@ -130,9 +161,18 @@ def _of_jaas(properties: Mapping[str, str]) -> dict[str, str]:
 
 
 def _java_context(properties: Mapping[str, str]) -> ssl.SSLContext:
+    from odradek.broker.security.tls import TlsError, client_context
+
+    try:
+        return client_context(_java_tls(properties))
+    except TlsError as error:
+        raise SecurityConfigError(str(error)) from error
+
+
+def _java_tls(properties: Mapping[str, str]) -> TlsSettings:
     from odradek.broker.config.definitions import BROKER_PROPERTIES
     from odradek.broker.config.types import ConfigError, read_value
-    from odradek.broker.security.tls import TlsError, client_context
+    from odradek.broker.security.tls import TlsError
     from odradek.broker.security.tls_settings import tls_settings
 
     def value(name: str) -> Any:
@@ -140,6 +180,6 @@ def _java_context(properties: Mapping[str, str]) -> ssl.SSLContext:
         return row.default if text is None else read_value(row, text)
 
     try:
-        return client_context(tls_settings(value))
+        return tls_settings(value)
     except (TlsError, ConfigError) as error:
         raise SecurityConfigError(str(error)) from error

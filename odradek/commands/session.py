@@ -58,6 +58,22 @@ class CommandSession:
             self._client = open_client(self._options)
         return self._client
 
+    def librdkafka_config(self) -> dict[str, Any]:
+        """The connection as a configuration of librdkafka, for records. Raises CommandFailure."""
+        from odradek.admin.properties import librdkafka_properties
+
+        bootstrap, properties = resolved(self._options)
+        try:
+            security = librdkafka_properties(properties)
+        except SecurityConfigError as error:
+            raise CommandFailure(str(error), USAGE) from error
+        return {"bootstrap.servers": bootstrap, "client.id": "odradek", "log_level": 0, **security}
+
+    @property
+    def timeout_s(self) -> float:
+        """The value of --timeout."""
+        return self._options.timeout_s
+
     def close(self) -> None:
         """Close the connections."""
         if self._client is not None:
@@ -108,15 +124,27 @@ def item_text(item: object) -> str:
 
 
 def open_client(options: ConnectionOptions) -> AdminClient:
-    """The client that the options describe; see `profiles` for what comes from where. Raises CommandFailure."""
+    """The client that the options describe. Raises CommandFailure."""
+    bootstrap, properties = resolved(options)
+    try:
+        security = security_of(properties)
+    except SecurityConfigError as error:
+        raise CommandFailure(str(error), USAGE) from error
+    return AdminClient(parse_bootstrap(bootstrap), security, timeout_s=options.timeout_s)
+
+
+def resolved(options: ConnectionOptions) -> tuple[str, dict[str, str]]:
+    """The addresses and the properties of a connection; see `profiles` for what comes from where.
+
+    Raises CommandFailure.
+    """
     from odradek.commands.profiles import ProfileError, resolve
 
     try:
         bootstrap, properties = resolve(options.bootstrap_server, options.profile, options.command_config)
-        security = security_of(properties)
     except (ProfileError, SecurityConfigError) as error:
         raise CommandFailure(str(error), USAGE) from error
-    return AdminClient(parse_bootstrap(bootstrap or DEFAULT_BOOTSTRAP), security, timeout_s=options.timeout_s)
+    return bootstrap or DEFAULT_BOOTSTRAP, properties
 
 
 def security_of(properties: Mapping[str, str]) -> ConnectionSecurity:
@@ -164,26 +192,19 @@ _CONNECTION: Final[Sequence[Callable[[F], F]]] = (
         help="Properties of a Kafka client, by Java's or librdkafka's names: TLS and SASL.",
     ),
 )
-_OUTPUT: Final = click.option(
-    "--output",
-    "-o",
-    type=click.Choice(FORMATS),
-    default=FORMATS[0],
-    show_default=True,
-    envvar="ODRADEK_OUTPUT",
-    help="For a reader, or for programs.",
-)
 yes_option: Final = click.option("--yes", "-y", is_flag=True, help="Change without asking.")
 dry_run_option: Final = click.option("--dry-run", is_flag=True, help="Only show what would change.")
 
 
-def connects(function: Callable[..., None] | None = None, *, timeout_s: float = TIMEOUT_S) -> Callable[..., Any]:
+def connects(
+    function: Callable[..., None] | None = None, *, timeout_s: float = TIMEOUT_S, formats: Sequence[str] = FORMATS
+) -> Callable[..., Any]:
     """Give a command the options of a connection and of output, and as its first argument the `CommandSession`.
 
-    `timeout_s` is the default of --timeout.
+    `timeout_s` is the default of --timeout, and the first of `formats` that of --output.
     """
     if function is None:
-        return functools.partial(connects, timeout_s=timeout_s)
+        return functools.partial(connects, timeout_s=timeout_s, formats=formats)
     wrapped = function
 
     @functools.wraps(wrapped)
@@ -213,7 +234,16 @@ def connects(function: Callable[..., None] | None = None, *, timeout_s: float = 
         envvar="ODRADEK_TIMEOUT",
         help="Seconds for each request and its retries.",
     )
-    command: Callable[..., None] = timeout(_OUTPUT(run))
+    output_option = click.option(
+        "--output",
+        "-o",
+        type=click.Choice(formats),
+        default=formats[0],
+        show_default=True,
+        envvar="ODRADEK_OUTPUT" if formats is FORMATS else None,
+        help="For a reader, or for programs.",
+    )
+    command: Callable[..., None] = timeout(output_option(run))
     for option in reversed(_CONNECTION):
         command = option(command)
     return command

@@ -17,6 +17,7 @@ from odradek.broker_process import BrokerProcess
 from odradek.cli import main
 from odradek.commands import failures
 from odradek.commands.session import connects
+from odradek.records.generator import TYPES
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "commands.md").read_text()
 OLDER = {"broker", "cluster", "dump-log", "health", "registry", "scram", "stop", "streams", "tls"}
@@ -26,7 +27,8 @@ OLDER = {"broker", "cluster", "dump-log", "health", "registry", "scram", "stop",
 def commands() -> list[list[str]]:
     """The arguments of every command on the page."""
     lines = [line.strip() for line in PAGE.splitlines() if line.startswith("    odradek ")]
-    return [shlex.split(line.partition(" > ")[0].partition(" | ")[0], comments=True)[1:] for line in lines]
+    words = [shlex.split(line, comments=True)[1:] for line in lines]
+    return [each[: next((at for at, word in enumerate(each) if word in "<>|"), None)] for each in words]
 
 
 def test_the_page_has_commands() -> None:
@@ -82,6 +84,8 @@ def test_the_tables_of_exit_codes_and_of_options() -> None:
     options = {
         (option, variable) for option, variable in re.findall(r"^\| `(--[\w-]+)`.* \| `(ODRADEK_\w+)`", PAGE, re.M)
     }
+    types = re.findall(r"^\| (`.*\(.*`|`\w+`) \| ", PAGE.partition("| Type |")[2].partition("## ")[0], re.MULTILINE)
+    assert {name for each in types for name in re.findall(r"`(\w+)", each)} == set(TYPES)
     command = click.command()(connects(lambda session: None))
     assert options == {
         (option.opts[0], str(option.envvar)) for option in command.params if isinstance(option, click.Option)

@@ -259,6 +259,11 @@ def test_properties_of_both_kinds_of_clients(secured: BrokerProcess, tmp_path: P
         java = secured.client_properties("alice", mechanism=mechanism)
         assert Secured(secured.bootstrap, java).data("broker", "list")[0]["broker"] == 0
     assert Secured(secured.bootstrap, librdkafka).data("broker", "list")[0]["broker"] == 0
+    Secured(secured.bootstrap, librdkafka).done("topic", "create", "secured")
+    for number, path in enumerate((secured.client_properties("alice"), librdkafka)):
+        side = Secured(secured.bootstrap, path)
+        side.done("produce", "secured", stdin=f"{number}\n")
+        assert side.done("consume", "secured", "--tail", "1", "--exit") == f"{number}\n"
     wrong = tmp_path / "wrong.properties"
     wrong.write_text(librdkafka.read_text().replace(f"sasl.password={config['sasl.password']}", "sasl.password=guess"))
     status, text = Secured(secured.bootstrap, wrong).failure("topic", "list")

@@ -1,0 +1,81 @@
+"""Which consumed records are shown: by key, by header, and by an expression over the record (CEL).
+
+The expression is Google's Common Expression Language, evaluated by `cel-python` (extra `cel`). It has `value` (JSON, or
+text), `key`, `headers`, `topic`, `partition`, `offset` and `timestamp`:
+
+    value.amount > 100.0 && headers.source == "shop"
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from odradek.records.consumed import ConsumedRecord, json_value
+
+Filter = Callable[[ConsumedRecord], bool]
+
+
+class FilterError(ValueError):
+    """An expression that cannot be used; the message states why."""
+
+
+def key_filter(pattern: str) -> Filter:
+    """Records whose key contains a match of a regular expression. Raises FilterError."""
+    try:
+        search = re.compile(pattern.encode()).search
+    except re.error as error:
+        raise FilterError(f"{pattern!r} is not a regular expression: {error}") from error
+    return lambda record: record.key is not None and search(record.key) is not None
+
+
+def header_filter(text: str) -> Filter:
+    """Records with a header: NAME, or NAME=VALUE."""
+    name, equals, value = text.partition("=")
+    wanted = value.encode()
+    return lambda record: any(each == name and (not equals or content == wanted) for each, content in record.headers)
+
+
+def expression_filter(text: str) -> Filter:
+    """Records for which a CEL expression is true; one that fails for a record (a field is missing) is false for it.
+
+    Raises FilterError.
+    """
+    try:
+        import celpy
+    except ImportError as error:
+        raise FilterError("--where needs the package cel-python: the extra `cel`") from error
+    environment = celpy.Environment()
+    try:
+        program = environment.program(environment.compile(text))
+    except celpy.CELParseError as error:
+        raise FilterError(f"{text!r} is not a CEL expression: {error}") from error
+
+    def matches(record: ConsumedRecord) -> bool:
+        fields: dict[str, Any] = {
+            "value": json_value(record),
+            "key": _text(record.key),
+            "headers": {name: _text(value) for name, value in record.headers},
+            "topic": record.topic,
+            "partition": record.partition,
+            "offset": record.offset,
+            "timestamp": record.timestamp,
+        }
+        activation = {name: celpy.json_to_cel(value) for name, value in fields.items()}
+        try:
+            return bool(program.evaluate(activation))
+        except celpy.CELEvalError:
+            return False
+
+    return matches
+
+
+def all_of(filters: Iterable[Filter]) -> Filter:
+    """Records that every filter accepts."""
+    every = list(filters)
+    return lambda record: all(each(record) for each in every)
+
+
+def _text(data: bytes | None) -> str | None:
+    return None if data is None else data.decode(errors="replace")
