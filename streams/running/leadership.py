@@ -19,7 +19,6 @@ from confluent_kafka.admin import AdminClient
 from odradek.protocol.topic_partition import TopicPartition
 from odradek.streams.assignment.application_state import NONE, AssignmentConfigs
 from odradek.streams.assignment.high_availability import HighAvailabilityTaskAssignor
-from odradek.streams.assignment.sticky import StickyTaskAssignor
 from odradek.streams.assignment.task_assignor import TaskAssignmentError, TaskAssignor
 from odradek.streams.config import StreamsConfig
 from odradek.streams.errors import MissingSourceTopicError, StreamsError
@@ -41,7 +40,7 @@ from odradek.streams.records import TaskId
 from odradek.streams.running.client import high_watermarks
 from odradek.streams.running.internal_topics import InternalTopics, wanted_topics
 from odradek.streams.running.replica_racks import ReplicaRacks
-from odradek.streams.running.task_assignment import AssignorRun, Members, Placed, application_state
+from odradek.streams.running.task_assignment import AssignorRun, Members, Placed, application_state, without_lags
 from odradek.streams.running.topic_groups import Plan, plan
 from odradek.streams.topology import Topology
 
@@ -140,12 +139,10 @@ class GroupLeader:
         topics = {place[0] for each in found.tasks.values() for place in (*each.sources, *each.changelogs.values())}
         racks = ReplicaRacks(self._admin, topics, self._timeout_s)
         state = application_state(AssignmentConfigs.of(self._config), found, members, sizes, racks)
-        without_lags = sizes is None and isinstance(assignor, HighAvailabilityTaskAssignor)
-        if without_lags:  # as in Java, tasks stay until the lags are known (FallbackPriorTaskAssignor)
-            assignor = StickyTaskAssignor(must_preserve_active_task_assignment=True)
-        run = AssignorRun(assignor, members)
+        chosen = without_lags(assignor) if sizes is None else assignor
+        run = AssignorRun(chosen, members)
         placed = run.place(state, [task for task, each in found.tasks.items() if each.changelogs])
-        if without_lags:
+        if chosen is not assignor:
             placed = placed._replace(next_rebalance_ms=self._probing_time())
         given = _encode(found, members.infos, placed)
         run.report(given)

@@ -21,8 +21,10 @@ from odradek.streams.assignment.application_state import (
     TaskInfo,
     TaskTopicPartition,
 )
+from odradek.streams.assignment.high_availability import HighAvailabilityTaskAssignor
 from odradek.streams.assignment.kafka_streams_assignment import TaskAssignment, TaskType
 from odradek.streams.assignment.process_id import ProcessId
+from odradek.streams.assignment.sticky import StickyTaskAssignor
 from odradek.streams.assignment.task_assignor import AssignmentError, TaskAssignor
 from odradek.streams.assignment.validation import validate_task_assignment
 from odradek.streams.errors import StreamsError
@@ -98,6 +100,15 @@ class AssignorRun:
 
 def _by_process(made: TaskAssignment, task_type: TaskType) -> dict[bytes, list[TaskId]]:
     return {each.process_id.id.bytes: each.of_type(task_type) for each in made.assignment}
+
+
+def without_lags(assignor: TaskAssignor) -> TaskAssignor:
+    """The assignor to use while no lags are known: one that needs them is replaced by one that moves no active task
+    (Kafka: FallbackPriorTaskAssignor).
+    """
+    if isinstance(assignor, HighAvailabilityTaskAssignor):
+        return StickyTaskAssignor(must_preserve_active_task_assignment=True)
+    return assignor
 
 
 def application_state(

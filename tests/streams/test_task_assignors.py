@@ -39,7 +39,7 @@ from odradek.streams.group.assignor_threads import Thread
 from odradek.streams.group.group_protocol import Assignments, MemberSubscription
 from odradek.streams.group.subscription_info import RUNNING, UNKNOWN_POSITION, SubscriptionInfo
 from odradek.streams.records import TaskId
-from odradek.streams.running.task_assignment import AssignorRun, Members, application_state
+from odradek.streams.running.task_assignment import AssignorRun, Members, application_state, without_lags
 from odradek.streams.running.topic_groups import plan
 from tests.streams.counting import word_counts
 
@@ -350,3 +350,13 @@ def test_the_error_of_an_assignor_is_passed_on() -> None:
     with pytest.raises(RuntimeError, match="no idea"):
         call.place(state_of(None), COUNTS)
     assert not hasattr(assignor, "computed")
+
+
+def test_java_s_default_assignor_is_replaced_while_no_lags_are_known() -> None:
+    state = state_of(None)
+    made = without_lags(HighAvailabilityTaskAssignor()).assign(state)
+    assert COUNTS[0] in {each.process_id: each for each in made.assignment}[ONE].of_type(TaskType.ACTIVE), (
+        "it ran there"
+    )
+    other = Scripted()
+    assert without_lags(other) is other

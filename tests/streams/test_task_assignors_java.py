@@ -41,6 +41,7 @@ from odradek.streams.assignment.application_state import (
     UNKNOWN_OFFSET_SUM,
 )
 from odradek.streams.records import TaskId
+from odradek.streams.running.task_assignment import without_lags
 from tests.streams.oracle.java import Java
 from tests.streams.oracle.java_assignor import API, JavaAssignment, process_of, tasks_of
 
@@ -157,11 +158,25 @@ def test_the_sticky_assignor(theirs: JavaAssignment, java: Java, state: Applicat
 @settings(max_examples=70)
 @given(state=applications())
 def test_the_high_availability_assignor(theirs: JavaAssignment, state: ApplicationState) -> None:
-    expected, probing = theirs.assign_high_availability(state)
+    expected, probing = theirs.assign_internally("HighAvailabilityTaskAssignor", state)
     made = HighAvailabilityTaskAssignor(lambda: 1_000).assign(state)
     assert tasks_of(made.assignment) == expected
     deadlines = [each.followup_rebalance_deadline_ms for each in made.assignment]
     assert [each for each in deadlines if each is not None] == ([601_000] if probing else [])
+
+
+@settings(max_examples=20)
+@given(state=applications())
+def test_the_assignor_without_lags(theirs: JavaAssignment, state: ApplicationState) -> None:
+    """Every active task stays. Others have an instance, too; which one depends in Java on hash codes."""
+    expected, probing = theirs.assign_internally("FallbackPriorTaskAssignor", state)
+    assert probing
+    made = tasks_of(without_lags(HighAvailabilityTaskAssignor()).assign(state).assignment)
+    for found in (made, expected):
+        running = [task for own in found.values() for task, kind in own.items() if kind == "ACTIVE"]
+        assert sorted(running) == sorted(map(str, state.all_tasks))
+        for process, each in state.kafka_streams_states(compute_task_lags=False).items():
+            assert {found[str(process)][str(task)] for task in each.previous_active_tasks} <= {"ACTIVE"}
 
 
 @settings(max_examples=40)

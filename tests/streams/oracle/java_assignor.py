@@ -56,8 +56,8 @@ class JavaAssignment:
         made = [*assignor.assign(self.state(state)).assignment()]
         return self._tasks(made), any(each.followupRebalanceDeadline().isPresent() for each in made)
 
-    def assign_high_availability(self, state: ApplicationState) -> tuple[Tasks, bool]:
-        """The result of Java's default assignor, and whether it demands a rebalance."""
+    def assign_internally(self, assignor: str, state: ApplicationState) -> tuple[Tasks, bool]:
+        """The result of an assignor of Java's internal interface, and whether it demands a rebalance."""
         java, configs = self._java, self.configs(state.assignment_configs)
         states = state.kafka_streams_states(compute_task_lags=True)
         client_state = java.find(f"{INTERNALS}.ClientState")
@@ -73,7 +73,7 @@ class JavaAssignment:
             )
             clients.put(self.process(process), made)
         logged = [task.id for task in state.all_tasks.values() if task.is_logged]
-        probing = java.find(f"{INTERNALS}.HighAvailabilityTaskAssignor")().assign(
+        probing = java.find(f"{INTERNALS}.{assignor}")().assign(
             clients,
             self.task_set(state.all_tasks),
             self.task_set(logged),
