@@ -16,10 +16,14 @@ if TYPE_CHECKING:
 class PostgresConnection:
     """One connection, which transactions open when they need it."""
 
-    def __init__(self, conninfo: str, user: str) -> None:
-        """`conninfo` is a connection string of libpq; `user` is the class that needs it. Raises MissingExtraError."""
+    def __init__(self, conninfo: str, user: str, stall_timeout_s: float) -> None:
+        """`conninfo` is a connection string of libpq; `user` is the class that needs it. The server ends a transaction
+        in which this process sends nothing for `stall_timeout_s`: a process that is paused in it would hold its locks,
+        and stop the process that takes over. Raises MissingExtraError.
+        """
         self._psycopg: Any = extra_module("psycopg", "postgres", user)
         self._conninfo = conninfo
+        self._stall_timeout_ms = max(1, int(stall_timeout_s * 1000))
         self._connection: psycopg.Connection[tuple[Any, ...]] | None = None
 
     @contextlib.contextmanager
@@ -31,12 +35,22 @@ class PostgresConnection:
         """
         try:
             if self._connection is None or self._connection.closed:
-                self._connection = self._psycopg.connect(self._conninfo, autocommit=True)
+                self._connection = self._connect()
             with self._connection.transaction(), self._connection.cursor() as cursor:
                 yield cursor
-        except (self._psycopg.OperationalError, self._psycopg.InterfaceError) as error:
+        except self._psycopg.Error as error:
+            passes = isinstance(error, self._psycopg.OperationalError | self._psycopg.InterfaceError)
+            if not passes and self._connection is not None and not self._connection.closed:
+                raise
             self.close()
             raise RetriableError(f"PostgreSQL: {error}") from error
+
+    def _connect(self) -> psycopg.Connection[tuple[Any, ...]]:
+        made: psycopg.Connection[tuple[Any, ...]] = self._psycopg.connect(self._conninfo, autocommit=True)
+        made.execute(
+            "SELECT set_config('idle_in_transaction_session_timeout', %s, false)", (str(self._stall_timeout_ms),)
+        )
+        return made
 
     def close(self) -> None:
         """Close the connection; the next transaction opens another one."""

@@ -51,11 +51,14 @@ class PostgresSink(Sink):
         *,
         key_columns: Sequence[str] = ("id",),
         offsets_table: str = "connector_offsets",
+        stall_timeout_s: float = 10.0,
     ) -> None:
         """The table exists and has a primary key or unique index of `key_columns`; without key columns each record is
-        inserted, and null values are errors. Tables may have a schema, as in shop.orders. Raises MissingExtraError.
+        inserted, and null values are errors. Tables may have a schema, as in shop.orders. The server ends the
+        transaction of a process that is paused for `stall_timeout_s`, so that another one can take over. Raises
+        MissingExtraError.
         """
-        self._connection = PostgresConnection(conninfo, "PostgresSink")
+        self._connection = PostgresConnection(conninfo, "PostgresSink", stall_timeout_s)
         self._sql: Any = extra_module("psycopg.sql", "postgres", "PostgresSink")
         self._jsonb: Any = extra_module("psycopg.types.json", "postgres", "PostgresSink").Jsonb
         self._table = self._sql.Identifier(*table.split("."))

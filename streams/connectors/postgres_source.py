@@ -28,12 +28,14 @@ class PostgresSource(Source):
         column: str = "id",
         key: str | Callable[[dict[str, Any]], Any] | None = None,
         lock: bool = False,
+        stall_timeout_s: float = 10.0,
     ) -> None:
         """`table` may have a schema, as in shop.orders. `column` is unique and increases; it is a number, a text, or
         what PostgreSQL converts from its own text, such as a timestamp. `key` is the name of a column, or a function of
-        the row. Raises MissingExtraError.
+        the row. The server ends the read, and its lock, of a process that is paused for `stall_timeout_s`. Raises
+        MissingExtraError.
         """
-        self._connection = PostgresConnection(conninfo, "PostgresSource")
+        self._connection = PostgresConnection(conninfo, "PostgresSource", stall_timeout_s)
         sql = extra_module("psycopg.sql", "postgres", "PostgresSource")
         self._partition = {"table": table}
         self._topic = topic

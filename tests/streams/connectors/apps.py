@@ -34,7 +34,7 @@ def rows_source() -> PostgresSource:
 
 def rows_sink() -> PostgresSink:
     """A topic, into a table without a key: a record that is written twice is two rows."""
-    return PostgresSink(os.environ["CONNECT_POSTGRES"], "sink_rows", key_columns=())
+    return PostgresSink(os.environ["CONNECT_POSTGRES"], "sink_rows", key_columns=(), stall_timeout_s=1)
 
 
 not_a_connector = 1

@@ -144,6 +144,12 @@ def test_processes_that_are_paused_until_others_have_taken_over(
             for _ in range(2)
         ]
         paused = processes[0], processes[2]
+
+        def log_of() -> str:
+            return "\n".join(
+                line for process in processes for line in [f"{process.pid}:", *process.stderr.lines()[-40:]]
+            )
+
         for process in processes:
             process.stderr.wait_for("new=RUNNING", TIMEOUT_S)
         write(RECORDS)
@@ -151,11 +157,11 @@ def test_processes_that_are_paused_until_others_have_taken_over(
         for process in paused:
             os.kill(process.pid, signal.SIGSTOP)
         write(RECORDS)
-        eventually(arrived, lambda count: count == written, timeout_s=TIMEOUT_S)
+        eventually(arrived, lambda count: count == written, log_of, timeout_s=TIMEOUT_S)
         write(RECORDS)
         for process in paused:
             os.kill(process.pid, signal.SIGCONT)
-        eventually(arrived, lambda count: count >= written, timeout_s=TIMEOUT_S)
+        eventually(arrived, lambda count: count >= written, log_of, timeout_s=TIMEOUT_S)
         for process in paused:
             process.stderr.wait_until(lambda lines: any(map(_LOST.search, lines)), TIMEOUT_S)
         assert [process.stop() for process in processes] == [0] * len(processes)

@@ -208,3 +208,29 @@ def test_a_locking_source_waits_for_open_writes(postgres: str) -> None:
         reader.join()
     source.close()
     assert [each.value for each in found] == [{"id": 1}, {"id": 2}]
+
+
+def test_a_process_that_is_paused_in_a_transaction_does_not_stop_the_one_that_takes_over(postgres: str) -> None:
+    name = table(postgres, "id int")
+    late, owner = (
+        PostgresSink(postgres, name, key_columns=(), offsets_table=f"{name}_offsets", stall_timeout_s=0.3)
+        for _ in range(2)
+    )
+    late.open("group", [PLACE])
+    late.put([record(0, {"id": 0})])
+    assert owner.open("group", [PLACE]) == {PLACE: 1}
+
+    def pause() -> None:
+        """The late process continues only after the other one has written."""
+        with late._connection.transaction() as cursor:
+            late._store(cursor, PLACE, 2)  # holds the lock on the row of the offset
+            owner.put([record(1, {"id": 1})])
+            cursor.execute("SELECT 1")
+
+    with pytest.raises(RetriableError, match="idle-in-transaction timeout"):
+        pause()
+    with pytest.raises(FencedError):
+        late.put([record(1, {"id": 1})])
+    late.close()
+    owner.close()
+    assert query(postgres, f"SELECT id FROM {name} ORDER BY id") == [(0,), (1,)]
