@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import os
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from odradek.broker_process import BrokerProcess
+from odradek.commands import profiles
 from tests.commands.running import Running
 from tests.jvm.kafka import Kafka
 from tests.security.authorization_oracle import RunningPair
+
+
+@pytest.fixture(autouse=True)
+def without_a_configuration_of_the_user(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Neither variables nor profiles of the user choose another cluster."""
+    for name in [name for name in os.environ if name.startswith("ODRADEK_")]:
+        if name not in ("ODRADEK_SEED", "ODRADEK_SOAK_ROUNDS"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv(profiles.VARIABLE, str(tmp_path / "no-config.toml"))
 
 
 @pytest.fixture(scope="module")

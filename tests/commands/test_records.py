@@ -84,9 +84,8 @@ def _sorted(records: Any) -> list[dict[str, Any]]:
 def test_where_a_consumer_begins_and_ends(side: Running, name: str) -> None:
     now_ms = int(time.time() * 1000)
     side.done("topic", "create", name, "-p", "2")
-    for number in range(10):
-        timestamp = str(now_ms - (9 - number) * HOUR_MS)
-        side.done("produce", name, "-p", "0", "--timestamp", timestamp, stdin=f"{number}\n")
+    records = [{"value": str(number), "timestamp": now_ms - (9 - number) * HOUR_MS} for number in range(10)]
+    side.done("produce", name, "-p", "0", "--input", "json", stdin="\n".join(map(json.dumps, records)))
 
     def values(*arguments: str) -> list[int]:
         return [int(record["value"]) for record in consumed(side, name, *arguments)]
