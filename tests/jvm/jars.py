@@ -27,6 +27,8 @@ from tests.jvm.java import find_java, is_from_pypi, java_home
 from tests.jvm.trust import trust_options
 
 MAVEN_DEPENDENCY_PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1"
+MAVEN_UNPACK_PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:2.8"
+"""Later releases also read the parent POM of what they unpack, which a mirror need not have."""
 PYSPARK = "pyspark==4.2.0"
 
 
@@ -99,6 +101,9 @@ PINNED: dict[str, tuple[Artifact, ...]] = {
     ),
     "jmx-exporter": (Artifact("io.prometheus.jmx", "jmx_prometheus_javaagent", "0.20.0"),),
 }
+APICURIO = Artifact("io.apicurio", "apicurio-registry-app", "3.0.9")
+"""A schema registry: a program with its jars, in the artifact with the classifier `all`. Later ones need Java 21."""
+
 # A pinned artifact is taken without its dependencies: those come with PySpark, and Spark's projects name a repository
 # of their own for them, which need not be reachable.
 _COMPLETE = frozenset({"spark-4.2.0", "spark-files"})
@@ -145,6 +150,36 @@ def _folder(version: str) -> Path:
 
 def _stamp(version: str) -> str:
     return "\n".join(map(str, PINNED[version]))
+
+
+def unpacked(program: Artifact, say: Say = say_to_stderr) -> Path:
+    """The folder of a program that is published with its jars as `all.tar.gz`, fetched if need be.
+
+    Raises FetchError, in one line, if it is not available. Maven alone can fetch it.
+    """
+
+    def fill(folder: Path) -> None:
+        maven = shutil.which("mvn")
+        if maven is None:
+            raise FetchError(f"no Maven on this machine to fetch {program}")
+        say(f"fetching {program} with Maven (once)")
+        with tempfile.TemporaryDirectory() as scratch:
+            pom = Path(scratch) / "pom.xml"  # a project of its own, in whose folder the plugin leaves its marks
+            pom.write_text(
+                '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>'
+                "<groupId>odradek</groupId><artifactId>program</artifactId><version>1</version>"
+                "<packaging>pom</packaging></project>"
+            )
+            run_quietly(
+                [
+                    *(maven, "-q", "-B", "-f", str(pom), f"{MAVEN_UNPACK_PLUGIN}:unpack"),
+                    *(f"-Dartifact={program}:tar.gz:all", f"-DoutputDirectory={folder}"),
+                ],
+                failure=f"Maven could not fetch {program}",
+                environment=_maven_environment(Path(scratch)),
+            )
+
+    return obtain(cache_folder() / "programs" / f"{program.name}-{program.version}", str(program), fill)
 
 
 def _fetch(version: str, folder: Path, say: Say) -> None:

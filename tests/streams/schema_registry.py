@@ -1,8 +1,8 @@
 """A schema registry for tests: the part of Confluent's REST API that serializers use, in a thread.
 
-Karapace would be the independent registry, but PyPI and Debian have no package of it, and Confluent's registry and Java
-serializers are in a repository of their own. So the requests come from Confluent's client for Python, the bytes are
-checked with the Java libraries of the formats, and this server only stores schemas under ids and subjects.
+The requests come from Confluent's client for Python, the bytes are checked with the Java libraries of the formats, and
+this server only stores schemas under ids and subjects, so it starts at once. test_serdes_apicurio.py has a registry by
+others, Apicurio's.
 """
 
 from __future__ import annotations

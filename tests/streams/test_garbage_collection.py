@@ -55,9 +55,7 @@ def test_a_threshold_that_the_program_sets_meanwhile_stays() -> None:
 
 
 @pytest.mark.slow
-def test_a_running_client_raises_the_threshold_unless_the_property_is_0(
-    streams_broker: BrokerProcess, tmp_path: Path
-) -> None:
+def test_a_running_client_raises_the_threshold_as_configured(streams_broker: BrokerProcess, tmp_path: Path) -> None:
     stage = Stage(streams_broker, tmp_path)
     stage.make_topics(1)
     found = {}
