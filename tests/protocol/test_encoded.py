@@ -25,8 +25,9 @@ PREENCODED = [
 """Every array of a message that may be preencoded, in every version."""
 
 
-def test_metadata_has_such_an_array() -> None:
-    assert {(name, field.name) for name, _, field in PREENCODED} == {("MetadataResponse", "Topics")}
+def test_two_messages_have_such_an_array() -> None:
+    found = {(name, field.name) for name, _, field in PREENCODED}
+    assert found == {("MetadataResponse", "Topics"), ("GroupMetadataValue", "members")}
 
 
 @pytest.mark.parametrize(("name", "version", "field"), PREENCODED)
@@ -49,7 +50,8 @@ def test_a_message_has_the_same_bytes_and_the_same_errors(name: str, version: in
 
 def counted(message: Any) -> Counter[int]:
     codes: list[int] = []
-    type(message).errors_reporter()(message, codes.append)
+    if isinstance(message, m.MetadataResponse):  # a record has no errors
+        type(message).errors_reporter()(message, codes.append)
     return Counter(codes)
 
 
