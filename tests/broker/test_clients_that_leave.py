@@ -123,7 +123,7 @@ def join(member_id: str = "") -> m.JoinGroupRequest:
     return m.JoinGroupRequest(
         group_id="g",
         member_id=member_id,
-        session_timeout_ms=6_000,
+        session_timeout_ms=60_000,
         rebalance_timeout_ms=60_000,
         protocol_type="consumer",
         protocols=[m.JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=b"x" * 1000)],
