@@ -121,6 +121,7 @@ async def test_truncated_requests_of_all_apis(server: tuple[Broker, Client]) -> 
     await still_well(broker, client)
 
 
+@pytest.mark.slow
 @pytest.mark.memory
 async def test_counts_and_lengths_of_two_billions(server: tuple[Broker, Client]) -> None:
     broker, client = server

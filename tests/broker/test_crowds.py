@@ -163,6 +163,7 @@ async def test_slow_and_half_open_clients_delay_no_other_client(process: BrokerP
         sock.close()
 
 
+@pytest.mark.slow
 async def test_without_descriptors_new_connections_wait_and_logs_continue(tmp_path: Path) -> None:
     command = limited_command(FEW_FILES, hard=True)
     with JsonBroker(tmp_path, {"socket.listen.backlog.size": "511"}, command=command) as process:

@@ -134,6 +134,7 @@ def notified(tmp_path: Path) -> Iterator[socket.socket]:
         yield listener
 
 
+@pytest.mark.slow
 def test_the_unit_starts_a_broker_that_notifies_when_it_serves(
     unit: configparser.ConfigParser, notified: socket.socket, tmp_path: Path
 ) -> None:

@@ -79,6 +79,7 @@ def test_a_new_topic(harness: Counting) -> None:
         assert len(each.message.topic_states[0].partition_states) == PARTITIONS
 
 
+@pytest.mark.slow
 def test_more_partitions(harness: Counting) -> None:
     created(harness)
     more = TopicAssignment(b"t".ljust(16, b"."), dict.fromkeys(range(2 * PARTITIONS), replicas(0, 1)))
@@ -87,6 +88,7 @@ def test_more_partitions(harness: Counting) -> None:
     assert len(harness.sent[0].message.topic_states[0].partition_states) == PARTITIONS
 
 
+@pytest.mark.slow
 def test_the_loss_and_the_return_of_a_broker(harness: Counting) -> None:
     created(harness)
     harness.stop(0)
@@ -120,6 +122,7 @@ def test_a_reassignment_of_one_partition(harness: Counting) -> None:
     assert harness.assignment(("t", 0)).replicas == (1, 0)
 
 
+@pytest.mark.slow
 def test_a_deletion(harness: Counting) -> None:
     created(harness)
     harness.tree.submit(harness.session, [Create(delete_topic_path("t"), None)], 0)
@@ -136,6 +139,7 @@ def test_a_deletion(harness: Counting) -> None:
     assert not harness.machine.context.assignments
 
 
+@pytest.mark.slow
 def test_a_controlled_shutdown_and_a_new_controller(harness: Counting) -> None:
     created(harness)
     assert harness.most_calls(lambda machine: machine.controlled_shutdown(0, -1)) < MOST_CALLS

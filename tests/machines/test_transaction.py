@@ -161,6 +161,7 @@ def test_a_producer_that_continues_sends_its_previous_id_and_epoch(harness: Harn
     assert third.epoch == 2
 
 
+@pytest.mark.slow
 def test_epochs_run_out(harness: Harness) -> None:
     owner = owned(harness)
     while owner.epoch < LAST_EPOCH:

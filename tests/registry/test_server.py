@@ -534,6 +534,7 @@ async def until_no_more_is_taken(served: Served, before: int) -> int:
     return taken
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at_once", [True, False])
 async def test_the_server_stops_reading_from_a_client_that_does_not_read(
     served: Served, client: WireClient, at_once: bool

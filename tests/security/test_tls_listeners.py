@@ -222,6 +222,7 @@ def test_commands_take_the_properties_of_kafkas_clients(secured: Secured, listen
     assert _odradek("health", bootstrap, *options).returncode == 0
 
 
+@pytest.mark.slow
 def test_commands_name_what_is_wrong_with_their_properties(secured: Secured, tmp_path: Path) -> None:
     config = tmp_path / "client.properties"
     stores = "ssl.truststore.location=/nowhere.pem\nssl.truststore.type=PEM\n"
@@ -264,6 +265,7 @@ async def test_errors_at_the_start_name_the_property(tmp_path: Path, change: dic
     assert "secret-1" not in str(refused.value)
 
 
+@pytest.mark.slow
 async def test_a_broker_whose_own_certificate_its_peers_would_not_trust_does_not_start(tmp_path: Path) -> None:
     files, strangers = Files(tmp_path), Files(tmp_path / "strangers")
     files.issue("broker", HOST)

@@ -198,6 +198,7 @@ def _alter_broker(running: Reloading, **values: str) -> None:
     running.admin.incremental_alter_configs([resource])[resource].result(30)
 
 
+@pytest.mark.slow
 def test_a_tls_listener_is_added_at_run_time(running: Reloading) -> None:
     path, port = running.files.issue("added", HOST), free_port()
     listed = [f"{name}://{HOST}:{taken}" for name, taken in {**running.ports, "ADDED": port}.items()]
