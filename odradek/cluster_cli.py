@@ -19,7 +19,6 @@ from odradek import __version__
 from odradek.commands.failures import NOT_FOUND
 from odradek.commands.output import render
 from odradek.commands.session import DEFAULT_BOOTSTRAP, CommandSession, connects, fail
-from odradek.log_lines import log_to_stderr
 from odradek.standard_streams import print_line
 
 if TYPE_CHECKING:
@@ -64,6 +63,7 @@ def up(brokers: int, data: Path, host: str, port: int, registry_port: int, prope
     """
     from odradek import cluster_up
     from odradek.broker.registry.journal import DamagedJournalError, JournalInUseError
+    from odradek.log_lines import log_to_stderr
 
     if port and port + brokers - 1 > 65535:
         raise click.BadParameter(f"{brokers} brokers from port {port} on go beyond 65535", param_hint="--port")
@@ -211,6 +211,7 @@ def registry(
         return
     from odradek import registry_service
     from odradek.broker.registry.journal import DamagedJournalError, JournalInUseError
+    from odradek.log_lines import log_to_stderr
     from odradek.service import stop_when_stdin_ends
 
     log_to_stderr("info", "text")
