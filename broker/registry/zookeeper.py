@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     import ssl
 
 _SWITCH_INTERVAL_S: Final = 0.0002
+_REJECTED: Final = "rejected the authentication"
 _FIRST_RETRY_S: Final = 0.1
 _LONGEST_RETRY_S: Final = 1.0
 _CLOSE_GRACE_S: Final = 5.0
@@ -190,6 +191,8 @@ class ZooKeeperRegistry:
         self._client.add_listener(self._connection_changed)
         self._client.start_async()
         await asyncio.wait({answered}, timeout=timeout_ms / 1000)
+        if self._is_rejected:  # the loop may be notified of the connection and of its end at once
+            raise ConnectionLossError(detail=f"ZooKeeper at {hosts} {_REJECTED}")
         if self._state is not SessionState.CONNECTED:
             trouble = self._handler.last_trouble
             raise ConnectionLossError(
@@ -202,7 +205,7 @@ class ZooKeeperRegistry:
         try:
             await self.exists(ROOT)
         except RegistryError as error:
-            reason = "rejected the authentication" if self._is_rejected else f"ended the session: {error}"
+            reason = _REJECTED if self._is_rejected else f"ended the session: {error}"
             raise ConnectionLossError(detail=f"ZooKeeper at {hosts} {reason}") from error
 
     async def enter(self, chroot: str) -> None:

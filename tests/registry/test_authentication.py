@@ -6,19 +6,21 @@ import asyncio
 import contextlib
 import re
 import stat
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kazoo.client import KazooClient
+from kazoo.client import KazooClient, KazooState
 from puresasl.client import SASLClient
 
 from odradek.broker.registry import zookeeper
 from odradek.broker.registry.digest_md5 import DigestError, DigestMd5Server
 from odradek.broker.registry.interface import ConnectionLossError
 from odradek.broker.registry.interface import NoAuthError as NoAuth
+from odradek.broker.registry.kazoo_handler import LoopHandler
 from odradek.registry_login import ensure_jaas_file
 from odradek.registry_service import JaasFileError, users_in
 from tests.registry import wire_client as w
@@ -212,6 +214,28 @@ async def test_a_wrong_password_of_a_broker_is_an_error_of_its_start(connect: st
         await zookeeper.connect(connect, session_timeout_ms=6000, connection_timeout_ms=60_000, login=login)
     assert "a-wrong-password" not in str(raised.value)
     assert "authentication" in str(raised.value)
+
+
+async def test_the_rejection_is_the_reason_also_where_it_arrives_with_the_connection(
+    connect: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A loop that is busy is notified of the connection and of its end in one iteration."""
+    held: list[Callable[[], None]] = []
+    deliver = LoopHandler.deliver
+
+    def deliver_at_once(handler: LoopHandler, call: Callable[[], None]) -> None:
+        held.append(call)
+        if isinstance(call, partial) and call.args[:1] == (KazooState.LOST,):
+            deliver(handler, run_all)
+
+    def run_all() -> None:
+        for each in held:
+            each()
+
+    monkeypatch.setattr(LoopHandler, "deliver", deliver_at_once)
+    login = zookeeper.ZooKeeperLogin("kafka", "a-wrong-password")
+    with pytest.raises(ConnectionLossError, match="rejected the authentication"):
+        await zookeeper.connect(connect, session_timeout_ms=6000, connection_timeout_ms=60_000, login=login)
 
 
 def test_the_login_of_a_cluster_is_made_once_and_readable_by_its_owner_only(tmp_path: Path) -> None:
