@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Collection, Iterable
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from odradek.broker.replication.partition import Replicas
 from odradek.broker.replication.state.partition import Role
 from odradek.broker.runtime.turns import each as items_of
 from odradek.protocol.topic_partition import TopicPartition
 from odradek.storage.directory import Directory
+from odradek.storage.log import Log
 
+_Logs: TypeAlias = tuple[tuple[TopicPartition, Log], ...]
 UNKNOWN: Final = -1
 
 Space = Callable[[str], tuple[int, int]]
@@ -65,23 +67,30 @@ class LogDirs:
         return {directory.path: directory.quarantined_bytes for directory in self._directories}
 
     def describe(self, wanted: Collection[TopicPartition] | None) -> list[DirectoryDescription]:
-        """Every directory with its logs of the `wanted` partitions; with all of its logs if `wanted` is None."""
-        return [self._describe(directory, wanted) for directory in self._directories]
+        """Every directory with its logs of the `wanted` partitions; with all of its logs if `wanted` is None.
 
-    def _describe(self, directory: Directory, wanted: Collection[TopicPartition] | None) -> DirectoryDescription:
+        The logs are those of one moment in all directories: a log can move between two of them while a large
+        description is interrupted.
+        """
+        present = [(each, tuple(each.logs.items()), tuple(each.futures.items())) for each in self._directories]
+        return [self._describe(directory, logs, futures, wanted) for directory, logs, futures in present]
+
+    def _describe(
+        self, directory: Directory, logs: _Logs, futures: _Logs, wanted: Collection[TopicPartition] | None
+    ) -> DirectoryDescription:
         if directory.failure is not None:
             return DirectoryDescription(directory.path, directory.failure)
-        logs = tuple(
+        described = tuple(
             LogDescription(*name, log.size, self._lag(name, log.end_offset, is_future=is_future), is_future)
-            for row, is_future in ((directory.logs, False), (directory.futures, True))
-            for name, log in items_of(sorted(row.items()))
+            for row, is_future in ((logs, False), (futures, True))
+            for name, log in items_of(sorted(row))
             if wanted is None or name in wanted
         )
         try:
             total, usable = self._space(directory.path)
         except OSError:
             total = usable = UNKNOWN
-        return DirectoryDescription(directory.path, None, logs, total, usable)
+        return DirectoryDescription(directory.path, None, described, total, usable)
 
     def _lag(self, name: TopicPartition, end_offset: int, *, is_future: bool) -> int:
         replica = self._replicas.get(*name)

@@ -215,3 +215,22 @@ def test_a_failed_directory_is_described_by_its_error_alone(tmp_path: Path) -> N
     finally:
         for directory in (good, bad):
             directory.close(now_ms=0, clean=False)
+
+
+def test_a_log_that_moves_during_a_description_is_in_one_directory(tmp_path: Path) -> None:
+    paths = [str(tmp_path / name) for name in ("one", "two")]
+    directories = [Directory.open(path, DirectoryRequest(1, "cluster", 0)) for path in paths]
+    one, two = directories
+    one.create_log(("t", 0), bytes(16), DirectoryRequest(1, "", 0).config_for("t"), now_ms=0)
+
+    def move(path: str) -> tuple[int, int]:
+        if path == paths[0]:
+            two.logs["t", 0] = one.logs.pop(("t", 0))
+        return 1000, 100
+
+    try:
+        described = LogDirs(directories, Replicas(), move).describe(None)
+        assert [len(each.logs) for each in described] == [1, 0]
+    finally:
+        for directory in directories:
+            directory.close(now_ms=0, clean=False)
