@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import itertools
+import re
 import sys
 import time
 from collections.abc import Iterator
@@ -26,7 +27,7 @@ CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
 @click.command()
-@click.argument("topic", metavar="TOPIC", shell_complete=complete_topics)
+@click.argument("topic", metavar="TOPIC", required=False, shell_complete=complete_topics)
 @click.argument("files", nargs=-1, type=click.Path(path_type=Path, dir_okay=False, exists=True), metavar="[FILE]...")
 @click.option(
     "--input",
@@ -46,15 +47,20 @@ CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 @click.option("--tombstone", "-Z", is_flag=True, help="An empty value is null: it deletes its key in compacted topics.")
 @click.option("--compression", "-z", type=click.Choice(CODECS), default=CODECS[0], show_default=True)
 @click.option("--acks", type=click.Choice(["0", "1", "all"]), default="all", show_default=True)
-@click.option("--generate", metavar="FIELDS", help="Generated records: '{id:uuid,amount:float(1,100)}'.")
+@click.option(
+    "--generate",
+    metavar="[TOPIC:]FIELDS",
+    help="Generated records: '{id:uuid,amount:float(1,100)}', to TOPIC, or to that of 'orders:{id:uuid}'.",
+)
 @click.option("--seed", type=int, help="With --generate: the same records each time.")
 @click.option("--rate", type=click.FloatRange(min=0, min_open=True), metavar="N", help="At most N records a second.")
 @click.option("--count", "-n", type=click.IntRange(1), help="End after so many records.")
 @connects(formats=FORMATS)
 def produce(
     session: CommandSession,
-    topic: str,
+    topic: str | None,
     files: tuple[Path, ...],
+    generate: str | None,
     rate: float | None,
     count: int | None,
     compression: str,
@@ -66,7 +72,8 @@ def produce(
     A generator runs until Ctrl-C or --count.
     """
     kafka = imported_client()
-    records = _records(files, topic=topic, **options)
+    topic, fields = _target(topic, generate)
+    records = _records(files, generate=fields, **options)
     config = {
         **session.librdkafka_config(),
         "acks": acks,
@@ -107,9 +114,18 @@ def produce(
         raise CommandFailure(f"{len(failures)} records are not written: {failures[0]}", FAILED)
 
 
+def _target(topic: str | None, generate: str | None) -> tuple[str, str | None]:
+    """The topic, which the text of a generator may have before its fields, and these fields. Raises UsageError."""
+    named = None if topic is not None or generate is None else re.fullmatch(r"([^:{]+):(\{.*)", generate, re.DOTALL)
+    if named is not None:
+        return named[1], named[2]
+    if topic is None:
+        usage("TOPIC is missing")
+    return topic, generate
+
+
 def _records(
     files: tuple[Path, ...],
-    topic: str,
     kind: str,
     key: str | None,
     key_separator: str | None,

@@ -140,6 +140,7 @@ def test_generated_records(side: Running, name: str) -> None:
     found = consumed(side, name, "--key", "^a$", "--where", "value.amount > 50.0")
     assert found
     assert all(record["key"] == "a" and json.loads(record["value"])["amount"] > 50 for record in found)
+    assert side.data("produce", "--generate", f"{name}:{fields}", "-n", "1")["topic"] == name
     assert side.failure("produce", name, "--generate", "{id:nothing}")[0] == 2
     status, text = side.failure("produce", name, "-K", ":", stdin="a:1\nno separator\n")
     assert (status, text) == (1, "odradek: line 2 has no key separator ':'; 1 records are written\n")
@@ -147,6 +148,7 @@ def test_generated_records(side: Running, name: str) -> None:
 
 def test_without_a_broker_both_end_at_once() -> None:
     side = Running("127.0.0.1:1")
+    assert side.failure("produce", "--generate", "{id:uuid}")[0] == 2  # no topic
     for command in ("produce", "consume"):
         status, text = side.failure(command, "orders", stdin="x\n")
         assert (status, text.count("\n")) == (5, 1)
