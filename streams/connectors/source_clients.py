@@ -33,6 +33,7 @@ OFFSETS_CONFIG: Final = {"cleanup.policy": "compact"}
 _FENCED: Final = frozenset(
     {
         KafkaError._FENCED,
+        KafkaError._FATAL,  # of the records that a producer gets after it was fenced
         KafkaError.INVALID_PRODUCER_EPOCH,
         KafkaError.PRODUCER_FENCED,
         KafkaError.INVALID_PRODUCER_ID_MAPPING,

@@ -132,7 +132,9 @@ def test_update_modes_have_the_words_of_the_documentation() -> None:
 SOURCES = ("broker", "protocol", "storage", "odradek")
 ABOUT_PROPERTIES = {
     *(f"broker/config/{name}.py" for name in ("definitions", "topic_definitions", "rules", "ignored", "dynamic")),
-    "odradek/client_configs.py",  # writes properties of clients, some of which have the same names
+    # Properties of clients, some of which have the same names.
+    "odradek/client_configs.py",
+    "odradek/admin/properties.py",
 }
 
 

@@ -129,6 +129,8 @@ def produce(cluster: ClusterProcess, topic: str, partition: int, count: int) -> 
     """Records with acks=all, all of them acknowledged."""
     failures: list[Any] = []
     producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "acks": "all"})
+    # A broker that does not have a new partition yet is a reason for librdkafka to fail its records at once.
+    eventually(lambda: partition in producer.list_topics(topic, DEADLINE_S).topics[topic].partitions)
     for number in range(count):
         producer.produce(
             topic,

@@ -163,12 +163,13 @@ def measured(measures: dict[str, Callable[[str], float]], both: dict[str, str]) 
 
 def check(rates: dict[tuple[str, str], float], quotas: dict[str, float]) -> None:
     """Each rate is that of its quota. Kafka, which is not under test, shows that the time is measured at the right
-    moments.
+    moments: it does not exceed its quota. On a busy machine it does not reach it.
     """
     shares = {(name, side): rate / quotas[name] for (name, side), rate in sorted(rates.items())}
     print("\n".join(f"{name} {side} {share:.3f} of the quota" for (name, side), share in shares.items()))
     for (name, side), share in shares.items():
-        assert share == pytest.approx(1, abs=TOLERANCE if side == "odradek" else 2 * TOLERANCE), (name, side, shares)
+        least = 1 - TOLERANCE if side == "odradek" else 0.5
+        assert least <= share <= 1 + (TOLERANCE if side == "odradek" else 2 * TOLERANCE), (name, side, shares)
 
 
 QUOTAS: dict[str, tuple[tuple[str, ...], str, float]] = {
