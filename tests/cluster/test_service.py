@@ -106,6 +106,7 @@ def test_the_environment_overrides_the_file_and_an_override_the_environment(tmp_
     assert line.rstrip().endswith(f"data in {tmp_path}/override")
 
 
+@pytest.mark.slow
 def test_the_environment_is_ignored_unless_requested(tmp_path: Path) -> None:
     line = ready_line(
         ["--override=broker.id=4", "--override=listeners=PLAINTEXT://127.0.0.1:0", f"--override=log.dirs={tmp_path}"],

@@ -126,6 +126,7 @@ def silent_server() -> Iterator[tuple[str, int]]:
             connection.close()
 
 
+@pytest.mark.slow
 def test_a_broker_that_does_not_answer_is_given_up() -> None:
     with (
         silent_server() as address,

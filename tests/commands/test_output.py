@@ -173,6 +173,7 @@ def test_a_command_starts_with_little_more_than_python_and_click(broker: BrokerP
     assert cpu_s(*command) < 2.5 * click_s
 
 
+@pytest.mark.slow
 def test_a_command_imports_no_module_of_brokers_and_none_for_tls(broker: BrokerProcess, tmp_path: Path) -> None:
     command = [sys.executable, "-X", "importtime", "-m", "odradek", "topic", "list", "-b", broker.bootstrap]
     log = subprocess.run(command, check=True, capture_output=True, text=True).stderr

@@ -160,6 +160,7 @@ def _number(certificate: Certificate) -> int:
     return x509.load_pem_x509_certificate(certificate.certificate_pem).serial_number
 
 
+@pytest.mark.slow
 async def test_a_key_store_with_a_new_password_stays_after_restarts_and_a_new_secret(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

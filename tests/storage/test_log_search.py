@@ -19,7 +19,7 @@ def expected(batch: bytes, timestamp_ms: int, start_offset: int) -> tuple[int, i
     return next(((each.offset, each.timestamp_ms) for each in late), None)
 
 
-@pytest.mark.parametrize("codec", [Codec.NONE, Codec.LZ4])
+@pytest.mark.parametrize("codec", [Codec.NONE, pytest.param(Codec.LZ4, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("gaps", [False, True])
 def test_the_first_record_that_is_late_enough(codec: Codec, gaps: bool) -> None:
     noise = random.Random(5)

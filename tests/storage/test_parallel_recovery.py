@@ -142,6 +142,7 @@ def test_logs_of_several_directories_are_recovered_together(killed: Path, tmp_pa
         directory.close(now_ms=NOW_MS)
 
 
+@pytest.mark.slow
 def test_logs_whose_process_dies_are_recovered_nevertheless(
     killed: Path, tmp_path: Path, eager: None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -158,6 +159,7 @@ def test_logs_whose_process_dies_are_recovered_nevertheless(
     assert contents(killed) == contents(reference)
 
 
+@pytest.mark.slow
 def test_opening_raises_the_exception_of_one_log(killed: Path, eager: None) -> None:
     body = bytes([0, 0]) + (-1).to_bytes(4, "big", signed=True) + (3).to_bytes(4, "big") + b"old"
     message = zlib.crc32(body).to_bytes(4, "big") + body

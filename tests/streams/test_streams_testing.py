@@ -360,6 +360,7 @@ def test_an_aggregation_of_two_topics_has_one_result() -> None:
     same_result_for_any_interleaving(kept, TWO, settings=some(10))
 
 
+@pytest.mark.slow
 def test_a_join_with_a_table_depends_on_the_order() -> None:
     inputs = {"rows": records(STRING, STRING, max_size=3), "orders": records(STRING, STRING, max_size=3)}
     with pytest.raises(AssertionError, match=r"(?s)orders <- .*has the result .*enriched"):
@@ -371,6 +372,7 @@ def test_a_grace_makes_windows_independent_of_disorder() -> None:
     same_result_despite_disorder(highest(MINUTE), inputs, MINUTE, settings=some(15))
 
 
+@pytest.mark.slow
 def test_windows_without_grace_depend_on_disorder() -> None:
     inputs = {"readings": records(STRING, NUMBERS, max_size=5, step=MINUTE)}
     with pytest.raises(AssertionError, match=r"(?s)readings <- .*has the result .*highest"):
@@ -405,6 +407,7 @@ def test_rows_of_a_table_end_with_their_tombstones_and_sessions_with_later_ones(
     no_state_leak(sessions, clicks, closing=one_more, after=timedelta(days=2), most=3, settings=some(10))
 
 
+@pytest.mark.slow
 def test_without_hypothesis_the_error_names_the_extra() -> None:
     script = (
         "import sys\n"

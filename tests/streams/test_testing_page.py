@@ -21,6 +21,7 @@ settings.load_profile("few")
 QUIET = ("-p", "no:cacheprovider", "-p", "no:asyncio", "-p", "no:xdist")
 
 
+@pytest.mark.slow
 def test_its_tests_pass(pytester: pytest.Pytester) -> None:
     assert len(PROGRAMS) == 3
     pytester.makepyfile(**{f"test_page_{number}": program for number, program in enumerate(PROGRAMS)})

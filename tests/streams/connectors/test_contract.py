@@ -89,6 +89,7 @@ def test_file_sink(wanted: Mapping[TopicPartition, Sequence[int]], course: Cours
     check_file_sink(JsonLinesFormat(), wanted, course, roll_records)
 
 
+@pytest.mark.slow
 @given(logs, courses)
 @settings(max_examples=20)
 def test_file_sink_of_parquet(wanted: Mapping[TopicPartition, Sequence[int]], course: Course) -> None:
@@ -108,6 +109,7 @@ def test_s3_sink(wanted: Mapping[TopicPartition, Sequence[int]], course: Course,
     check_sink(make, stored, wanted, course)
 
 
+@pytest.mark.slow
 @given(logs, courses)
 @settings(max_examples=50)
 def test_http_sink(server: State, wanted: Mapping[TopicPartition, Sequence[int]], course: Course) -> None:
