@@ -205,4 +205,4 @@ async def test_close_ends_interrupted_works_and_their_tasks() -> None:
     turns.close()
     await requests.close()
     assert sorted(ended) == ["task", "waiting", "work"]
-    assert not [thread for thread in threading.enumerate() if thread.name == "request handler"]
+    await eventually_async(lambda: not [each for each in threading.enumerate() if each.name == "request handler"])
