@@ -18,7 +18,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # The order of sets is the same in every run.
 export PYTHONHASHSEED := 0
 
-.PHONY: run test jars programs lint branches memory check quick format wheel docs bench simulate mutants explore soak hostile compose-check clean
+.PHONY: run test jars programs lint branches memory check quick quick-memory format wheel docs bench simulate mutants explore soak hostile compose-check clean
 
 run: .venv/.installed
 	@exec $(BIN)/odradek broker --override broker.id=0 --override listeners=PLAINTEXT://127.0.0.1:9092 \
@@ -44,10 +44,13 @@ memory:
 	$(BIN)/python -m pytest -m memory $(MEASURE_MEMORY)
 
 check: .venv/.installed-dev
-	@$(MAKE) --no-print-directory --jobs 2 --output-sync=line lint quick
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync=line lint quick quick-memory
 
 quick:
-	$(BIN)/python -m pytest $(QUICK) -m "not slow and not jvm"
+	$(BIN)/python -m pytest $(QUICK) -m "not slow and not jvm and not memory"
+
+quick-memory:
+	$(BIN)/python -m pytest -m "memory and not slow and not jvm" $(MEASURE_MEMORY)
 
 format: .venv/.installed-dev
 	$(BIN)/ruff check --fix --quiet

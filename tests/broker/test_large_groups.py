@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -46,8 +47,10 @@ class InTurns:
 
 
 @pytest.fixture
-def in_turns() -> InTurns:
-    return InTurns()
+def in_turns() -> Iterator[InTurns]:
+    made = InTurns()
+    yield made
+    made.turns.close()
 
 
 async def test_a_classic_group_is_described_in_turns(in_turns: InTurns) -> None:
