@@ -92,7 +92,7 @@ def leave_hanging(side: Running, topic: str) -> None:
     records = batch(3, producer=(HANGING_PRODUCER, 7, 0), transactional=True)
     part = m.ProduceRequest.PartitionProduceData(index=0, records=records)
     topics = [m.ProduceRequest.TopicProduceData(name=topic, partition_data=[part])]
-    request = m.ProduceRequest(transactional_id="nobody", acks=-1, timeout_ms=10_000, topic_data=topics)
+    request = m.ProduceRequest(transactional_id="unknown", acks=-1, timeout_ms=10_000, topic_data=topics)
     with Wire(*parse_address(side.bootstrap), timeout_s=30) as wire:
         # The dynamic configuration takes a moment to arrive.
         eventually(
