@@ -33,7 +33,9 @@ class Watchdog:
 
     def forget(self, pid: int) -> None:
         """Process `pid` has been waited for: the kernel may give its number to another process."""
-        self._send(f"-{pid}\n")
+        assert self._guard.stdin is not None
+        if not self._guard.stdin.closed:  # what ends after the guard, when this process ends, needs it no more
+            self._send(f"-{pid}\n")
 
     def close(self) -> None:
         """End the guard, and with it what it still watches."""
