@@ -161,14 +161,16 @@ def measured(measures: dict[str, Callable[[str], float]], both: dict[str, str]) 
         return {case: each.result(120) for case, each in running.items()}
 
 
-def check(rates: dict[tuple[str, str], float], quotas: dict[str, float]) -> None:
+def check(
+    rates: dict[tuple[str, str], float], quotas: dict[str, float], *, kafkas_least: float = 1 - 2 * TOLERANCE
+) -> None:
     """Each rate is that of its quota. Kafka, which is not under test, shows that the time is measured at the right
-    moments: it does not exceed its quota. On a busy machine it does not reach it.
+    moments; `kafkas_least` is the share that it has to reach.
     """
     shares = {(name, side): rate / quotas[name] for (name, side), rate in sorted(rates.items())}
     print("\n".join(f"{name} {side} {share:.3f} of the quota" for (name, side), share in shares.items()))
     for (name, side), share in shares.items():
-        least = 1 - TOLERANCE if side == "odradek" else 0.5
+        least = 1 - TOLERANCE if side == "odradek" else kafkas_least
         assert least <= share <= 1 + (TOLERANCE if side == "odradek" else 2 * TOLERANCE), (name, side, shares)
 
 
@@ -207,4 +209,5 @@ def test_the_measured_rate_of_connections_to_a_broker_is_within_five_percent_of_
             configure(bootstrap, *entity, "--add-config", f"max.connection.creation.rate={CONNECTION_RATE}")
         rates = measured(measures, both)
         configure(both["kafka"], *entity, "--delete-config", "max.connection.creation.rate")
-    check(rates, {"connect": CONNECTION_RATE})
+    # Beside four workers Kafka has accepted 0.72 of the connections that its limit allows.
+    check(rates, {"connect": CONNECTION_RATE}, kafkas_least=0.5)
