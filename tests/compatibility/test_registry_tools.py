@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from kazoo.client import KazooClient
 
 from odradek.broker_process import BrokerProcess
 from odradek.cluster_process import RegistryProcess
@@ -19,6 +20,7 @@ from tests.compatibility.brokers import create_topic
 from tests.compatibility.side_by_side import SAME_PROPERTIES
 from tests.jvm.kafka import Kafka
 from tests.jvm.tools import run_tool
+from tests.support.eventually import eventually
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow]
 
@@ -51,11 +53,27 @@ def places(tmp_path_factory: pytest.TempPathFactory, kafka: Kafka) -> Iterator[l
             places.append(Place(broker.bootstrap, zookeeper))
         for place in places:
             create_topic(place, TOPIC, 2, {"retention.ms": "3600000"})
+        await_deleted_topics(kafka.zookeeper_connect)
         yield places
     finally:
         for broker in brokers:
             broker.close()
         registry.close()
+
+
+def await_deleted_topics(connect: str) -> None:
+    """Other tests delete topics of the same Apache Kafka, whose controller removes them after its response."""
+    client = KazooClient(connect)
+    client.start()
+    try:
+        eventually(
+            lambda: client.get_children("/admin/delete_topics"),
+            lambda waiting: not waiting,
+            "Kafka's controller has removed the topics that other tests deleted",
+        )
+    finally:
+        client.stop()
+        client.close()
 
 
 SCRIPT = f"""
