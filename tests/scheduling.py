@@ -2,7 +2,7 @@
 
 A file is a group, so that fixtures of a module are made once. Files that use the same oracle are one group: a JVM with
 Kafka Streams in the test process, Apache Kafka 3.9.2, a ZooKeeper or a Spark session lives as long as the worker that
-started it. A file with a mark `pytest.mark.xdist_group` of its own keeps it.
+started it, and so does a built wheel. A file with a mark `pytest.mark.xdist_group` of its own keeps it.
 """
 
 from __future__ import annotations
@@ -81,6 +81,7 @@ ORACLES: Final = {
     "ensemble": "ZooKeeper",
     "kafka": "Apache Kafka",
     "authorized": "Apache Kafka with an authorizer",
+    "release": "the wheel",
 }
 """The fixtures of an oracle, and the group of the files that use them. Where a file has two, the first is the more
 expensive. A fixture of this name that a file has for itself is not of the session and does not count.

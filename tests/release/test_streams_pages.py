@@ -155,11 +155,8 @@ VARIABLES: Final = {"broker": BROKER, "page": PAGE_PORT, "state": "/var/lib"}
 
 
 @pytest.fixture(scope="module")
-def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
-    folder = tmp_path_factory.mktemp("wheel")
-    wheel.run([sys.executable, "-m", "build", "--wheel", "--outdir", str(folder), str(wheel.ROOT)])
-    (built,) = folder.glob("*.whl")
-    return Installed(folder, built)
+def installed(tmp_path_factory: pytest.TempPathFactory, release: tuple[Path, Path]) -> Installed:
+    return Installed(tmp_path_factory.mktemp("wheel"), release[1])
 
 
 @pytest.fixture(scope="module")

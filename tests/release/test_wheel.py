@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from tests.release import smoke, wheel
+from tests.release.conftest import REPOSITORY
 
 PYPROJECT = wheel.pyproject()
 
@@ -30,12 +31,11 @@ def check_addresses(built: Path, source: str) -> None:
 
 @pytest.mark.slow
 def test_the_wheel_serves_in_an_empty_environment_without_a_compiler(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, release: tuple[Path, Path]
 ) -> None:
-    monkeypatch.setenv("GITHUB_SERVER_URL", "https://github.example")
-    monkeypatch.setenv("GITHUB_REPOSITORY", "kafka/odradek")
-    sdist, built = wheel.make(tmp_path)
-    check_addresses(built, "https://github.example/kafka/odradek")
+    sdist, built = release
+    wheel.check([sdist, built])
+    check_addresses(built, REPOSITORY)
     version = PYPROJECT["project"]["version"]
     assert sdist.name == f"odradek-{version}.tar.gz"
     assert built.name.startswith(f"odradek-{version}-cp3")

@@ -84,11 +84,20 @@ def check_install(wheel: Path) -> None:
     """The wheel serves in an environment that has nothing else but a client, and had no compiler."""
     with tempfile.TemporaryDirectory(prefix="odradek-install-") as scratch:
         environment = Path(scratch) / "venv"
-        venv.create(environment, with_pip=True)
+        venv.create(environment)
         python = str(environment / "bin" / "python")
         without_compiler = {**os.environ, "CC": NO_COMPILER, "CXX": NO_COMPILER}
         without_compiler.pop("PYTHONPATH", None)
-        install = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        # This environment's pip: one of its own would be half of the time.
+        install = [
+            sys.executable,
+            "-m",
+            "pip",
+            f"--python={python}",
+            "install",
+            "--quiet",
+            "--disable-pip-version-check",
+        ]
         run([*install, str(wheel), "confluent-kafka"], without_compiler, scratch)
         run([python, "-P", str(SMOKE)], without_compiler, scratch)
 
@@ -102,12 +111,10 @@ def run(command: Sequence[str], environment: Mapping[str, str] | None = None, fo
         raise ReleaseError(f"{' '.join(command)} ended with status {done.returncode}:\n{done.stdout[-4000:]}")
 
 
-def make(folder: Path) -> tuple[Path, Path]:
-    """All steps; returns the source distribution and the wheel. Raises ReleaseError."""
-    sdist, wheel = build(folder)
-    check_metadata([sdist, wheel])
-    check_install(wheel)
-    return sdist, wheel
+def check(files: Sequence[Path]) -> None:
+    """The metadata of the source distribution and the wheel, and the installed wheel. Raises ReleaseError."""
+    check_metadata(files)
+    check_install(files[-1])
 
 
 def main() -> int:
@@ -115,7 +122,8 @@ def main() -> int:
     folder = ROOT / "dist"
     shutil.rmtree(folder, ignore_errors=True)
     try:
-        made = make(folder)
+        made = build(folder)
+        check(made)
     except ReleaseError as error:
         print(f"make wheel failed: {error}", file=sys.stderr)
         return 1
