@@ -32,7 +32,7 @@ from odradek.cluster_security import ClusterSecurity
 from odradek.ports import free_port
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode, ProtocolError
-from odradek.ready_process import HOST, OWN_COMMAND, BrokerError, ReadyProcess
+from odradek.ready_process import HOST, BrokerError, ReadyProcess
 from odradek.registry_login import ensure_jaas_file, environment
 from odradek.registry_service import users_in
 from odradek.secured import Secured
@@ -64,7 +64,7 @@ class RegistryProcess(ReadyProcess):
 
     def __init__(self, folder: Path, *, tick_ms: int, jaas_file: Path | None = None, timeout_s: float = 60.0) -> None:
         self._jaas_file = jaas_file
-        super().__init__(folder / "registry.log", OWN_COMMAND, timeout_s)
+        super().__init__(folder / "registry.log", None, timeout_s)
         self._folder = folder / REGISTRY
         self._tick_ms = tick_ms
 

@@ -16,8 +16,10 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
+from odradek import forked_process
+from odradek.forked_process import ForkedProcess
 from odradek.ports import free_port
 
 OWN_COMMAND: Final = (sys.executable, "-P", "-m", "odradek")
@@ -27,6 +29,7 @@ directory, which may hold a click.py of the user or, in a clone, source folders 
 HOST: Final = "127.0.0.1"
 SHOWN_LOG_BYTES: Final = 16_384
 UNTIL_STDIN_ENDS: Final = "--until-stdin-ends"
+Process: TypeAlias = subprocess.Popen[bytes] | ForkedProcess
 
 
 class BrokerError(AssertionError):
@@ -45,19 +48,20 @@ class ReadyProcess(ABC):
     def __init__(
         self,
         log_path: Path,
-        command: Sequence[str],
+        command: Sequence[str] | None,
         timeout_s: float,
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        """`command` is the command line to start; `timeout_s` bounds every wait; `environment` are variables beside
+        """`command` is the command line to start, or None for `odradek` in a fork of a process that has imported it;
+        `timeout_s` bounds every wait; `environment` are variables beside
         those of this process.
         """
         self._environment = {**environment} if environment else {}
         self.log_path: Path = log_path
-        self._command = tuple(command)
+        self._command = command
         self._timeout_s = timeout_s
         self._port = 0
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: Process | None = None
 
     @abstractmethod
     def _arguments(self) -> list[str]:
@@ -106,13 +110,7 @@ class ReadyProcess(ABC):
         self._port = self._port or free_port(HOST)
         self.log_path.parent.mkdir(parents=True, exist_ok=True)
         with self.log_path.open("ab") as log:
-            self._process = subprocess.Popen(
-                [*self._command, *self._arguments(), UNTIL_STDIN_ENDS],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                env={**os.environ, **self._environment},
-            )
+            self._process = self._spawn([*self._arguments(), UNTIL_STDIN_ENDS], log.fileno())
 
     def await_ready(self) -> None:
         """Wait until the launched process serves. Raises BrokerError, after ending it."""
@@ -153,7 +151,9 @@ class ReadyProcess(ABC):
         process = self._running_process()
         process.send_signal(signal.SIGSTOP)
         # The signal is pending when kill(2) returns; without this wait a thread may still answer. Not on macOS.
-        if hasattr(os, "waitid"):
+        if isinstance(process, ForkedProcess):
+            process.await_stopped()
+        elif hasattr(os, "waitid"):
             os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def resume(self) -> None:
@@ -182,7 +182,14 @@ class ReadyProcess(ABC):
             if status != 0:
                 raise self._error(f"it ended by itself with exit status {status}")
 
-    def _await_ready_line(self, process: subprocess.Popen[bytes]) -> int:
+    def _spawn(self, arguments: Sequence[str], log: int) -> Process:
+        environment = {**os.environ, **self._environment}
+        if self._command is None and (forked := forked_process.start(arguments, environment, log)):
+            return forked
+        command = [*(self._command or OWN_COMMAND), *arguments]
+        return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, env=environment)
+
+    def _await_ready_line(self, process: Process) -> int:
         """Read stdout up to the ready line and return its port."""
         assert process.stdout is not None
         deadline = time.monotonic() + self._timeout_s
@@ -201,7 +208,7 @@ class ReadyProcess(ABC):
             raise self._error(f"no ready line but {line!r}")
         return port
 
-    def _running_process(self) -> subprocess.Popen[bytes]:
+    def _running_process(self) -> Process:
         process = self._process
         if process is None:
             raise BrokerError(f"the {self.KIND} is not running")
@@ -210,12 +217,12 @@ class ReadyProcess(ABC):
             raise self._error(f"it has ended by itself with exit status {status}")
         return process
 
-    def _kill(self, process: subprocess.Popen[bytes]) -> None:
+    def _kill(self, process: Process) -> None:
         process.kill()
         process.wait()
         self._forget(process)
 
-    def _forget(self, process: subprocess.Popen[bytes]) -> None:
+    def _forget(self, process: Process) -> None:
         for stream in (process.stdin, process.stdout):
             if stream is not None:
                 stream.close()

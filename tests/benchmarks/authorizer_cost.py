@@ -30,6 +30,7 @@ from confluent_kafka.cimpl import NewTopic
 from odradek.broker_process import BrokerProcess
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
+from odradek.ready_process import OWN_COMMAND
 from tests.benchmarks import crowd_loads
 
 CONNECTIONS: Final = 8
@@ -75,7 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def started(folder: Path, properties: Mapping[str, str]) -> BrokerProcess:
     """A broker with the topic."""
-    broker = BrokerProcess(folder, dict(properties))
+    broker = BrokerProcess(folder, dict(properties), command=OWN_COMMAND)
     broker.start()
     admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 4})
     admin.create_topics([NewTopic(TOPIC, 1, 1)])[TOPIC].result(TIMEOUT_S)
@@ -86,7 +87,7 @@ def secured(broker: BrokerProcess, folder: Path) -> BrokerProcess:
     """The same broker with ACLs, and without a super user: every request is a decision."""
     allow_clients(broker.bootstrap)
     broker.close()
-    again = BrokerProcess(folder, {**AUTHORIZER, "super.users": "User:operator"})
+    again = BrokerProcess(folder, {**AUTHORIZER, "super.users": "User:operator"}, command=OWN_COMMAND)
     again.start()
     return again
 

@@ -22,6 +22,7 @@ from confluent_kafka.cimpl import NewTopic
 from odradek.broker_process import BrokerProcess
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode, ProtocolError
+from odradek.ready_process import OWN_COMMAND
 from odradek.wire import Wire, parse_address
 from tests.benchmarks import usage
 from tests.benchmarks.cluster_cases import REPLICAS
@@ -187,7 +188,7 @@ class Cluster:
         if self.name == "kafka":
             return Kafka(folder, properties, STOCK_JVM, zookeeper=self._zookeeper.connect)
         properties["zookeeper.connect"] = self._zookeeper.connect
-        return BrokerProcess(folder, properties, timeout_s=READY_TIMEOUT_S)
+        return BrokerProcess(folder, properties, command=OWN_COMMAND, timeout_s=READY_TIMEOUT_S)
 
     def _await_each(self, holds: Callable[[Node], bool], what: str) -> None:
         for node in self.nodes.values():

@@ -21,6 +21,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from odradek.broker_process import BrokerProcess
 from odradek.ports import free_port
+from odradek.ready_process import OWN_COMMAND
 from tests.benchmarks import usage
 from tests.benchmarks.cases import TLS_CIPHER
 from tests.jvm.kafka import STOCK_JVM, Kafka
@@ -193,7 +194,7 @@ def contestant(name: str, folder: Path, *, tls: bool = False) -> Contestant:
         kafka = Kafka(folder, properties, STOCK_JVM)
         kafka.port = port
         return Broker(name, kafka, secure)
-    return Broker(name, BrokerProcess(folder, properties, timeout_s=READY_TIMEOUT_S), secure)
+    return Broker(name, BrokerProcess(folder, properties, command=OWN_COMMAND, timeout_s=READY_TIMEOUT_S), secure)
 
 
 def _with_tls(folder: Path, listeners: str, client: Path) -> dict[str, str]:

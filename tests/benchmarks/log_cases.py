@@ -31,6 +31,7 @@ from odradek.protocol import messages as m
 from odradek.protocol.batch import Header, Record, build
 from odradek.protocol.compression import Codec
 from odradek.protocol.errors import ErrorCode, ProtocolError
+from odradek.ready_process import OWN_COMMAND
 from odradek.storage.checkpoints import (
     CLEAN_SHUTDOWN,
     CLEANER_OFFSETS,
@@ -205,7 +206,8 @@ class Pair:
         self.data_dir = self._kafka.data_dir
         address = f"PLAINTEXT://{self._kafka.bootstrap}"
         own = {"zookeeper.connect": connect, "log.dirs": str(self.data_dir), "listeners": address}
-        self._odradek = BrokerProcess(folder / "odradek", {**values, **own}, timeout_s=TIMEOUT_S)
+        broker = {**values, **own}
+        self._odradek = BrokerProcess(folder / "odradek", broker, command=OWN_COMMAND, timeout_s=TIMEOUT_S)
 
     def start(self) -> None:
         """Start ZooKeeper."""

@@ -30,6 +30,7 @@ from typing import Final
 
 from odradek.broker_process import BrokerProcess
 from odradek.protocol import messages as m
+from odradek.ready_process import OWN_COMMAND
 from tests.hostile.attack import Outcome, Target, attack, prepare, versions
 from tests.hostile.clients import CLIENTS
 from tests.hostile.clients import prepare as prepare_clients
@@ -182,7 +183,8 @@ class _Restarted:
             kafka = self._undo.enter_context(running_kafka(folder / "kafka", jvm=STOCK_JVM))
             self.running, self._data = kafka, kafka.data_dir
         else:
-            broker = BrokerProcess(folder, environment=MEASURED if self._is_measured else None)
+            environment = MEASURED if self._is_measured else None
+            broker = BrokerProcess(folder, command=OWN_COMMAND, environment=environment)
             broker.start()
             self._stretches = Stretches(broker) if self._is_measured else None
             self._undo.callback(broker.kill)
