@@ -122,7 +122,8 @@ class NewScript(Script):
                 aborted = [
                     (self.number(each.producer_id), each.first_offset) for each in part.aborted_transactions or ()
                 ]
-                self.note("read", index, level, part.high_watermark, part.last_stable_offset, aborted)
+                error = ErrorCode(part.error_code).name
+                self.note("read", index, level, error, part.high_watermark, part.last_stable_offset, aborted)
 
     async def producers(self, topic: str = "t", indexes: tuple[int, ...] = (0, 1)) -> None:
         wanted = m.DescribeProducersRequest.TopicRequest(name=topic, partition_indexes=list(indexes))
