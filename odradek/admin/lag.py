@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from odradek.admin import offsets
 from odradek.admin.client import AdminClient
-from odradek.admin.group_offsets import CommittedOffset, committed_offsets
+from odradek.admin.group_offsets import CommittedOffset, committed_offsets_of_groups
 from odradek.admin.groups import GroupDescription, MemberDescription
 from odradek.protocol.errors import KafkaError
 from odradek.protocol.topic_partition import TopicPartition
@@ -36,19 +36,20 @@ def group_lags(client: AdminClient, groups: Iterable[GroupDescription]) -> dict[
     committed: dict[str, dict[TopicPartition, CommittedOffset]] = {}
     results: dict[str, list[PartitionLag] | KafkaError] = {}
     members: dict[str, dict[TopicPartition, MemberDescription]] = {}
-    for group in groups:
-        try:
-            committed[group.group_id] = committed_offsets(client, group.group_id)
-        except KafkaError as error:
-            results[group.group_id] = error
+    described = {group.group_id: group for group in groups}
+    for group_id, found in committed_offsets_of_groups(client, list(described)).items():
+        if isinstance(found, KafkaError):
+            results[group_id] = found
             continue
+        committed[group_id] = found
+        group = described[group_id]
         members[group.group_id] = {
             (topic, partition): member
             for member in group.members
             for topic, partitions in member.assignment.items()
             for partition in partitions
         }
-    read = {group_id: sorted(found.keys() | members[group_id].keys()) for group_id, found in committed.items()}
+    read = {group_id: sorted(each.keys() | members[group_id].keys()) for group_id, each in committed.items()}
     places = {place for each in read.values() for place in each}
     ends = offsets.list_offsets(client, dict.fromkeys(sorted(places), offsets.LATEST)) if places else {}
     for group_id, partitions in read.items():

@@ -72,6 +72,18 @@ def to_offsets(wanted: Mapping[TopicPartition, int]) -> Target:
     return lambda place, bounds, current: bounds.clip(wanted[place])
 
 
+def to_found(found: Mapping[TopicPartition, int | KafkaError]) -> Target:
+    """The offset that was found for each partition (`offsets_at`), or its error."""
+
+    def offset_of(place: TopicPartition, bounds: Bounds, current: int | None) -> int:
+        offset = found[place]
+        if isinstance(offset, KafkaError):
+            raise offset
+        return offset
+
+    return offset_of
+
+
 def plan_reset(
     client: AdminClient,
     partitions: Iterable[TopicPartition],

@@ -39,11 +39,16 @@ class ListedOffset(NamedTuple):
 
 
 def list_offsets(
-    client: AdminClient, timestamps: Mapping[TopicPartition, int], *, read_committed: bool = False
+    client: AdminClient,
+    timestamps: Mapping[TopicPartition, int],
+    *,
+    read_committed: bool = False,
+    leaders: Mapping[TopicPartition, int] | None = None,
 ) -> dict[TopicPartition, ListedOffset | KafkaError]:
     """The first offset at or after a timestamp in milliseconds, or at LATEST, EARLIEST and so on, of each partition.
 
-    With `read_committed` the end is the last stable offset, the first one of an open transaction.
+    With `read_committed` the end is the last stable offset, the first one of an open transaction. `leaders` are those
+    of metadata that the caller has just received; after an error they are found again.
     """
     requested = m.ListOffsetsRequest
 
@@ -69,7 +74,7 @@ def list_offsets(
             for each in topic.partitions
         }
 
-    return ask_leaders(client, timestamps, request, results)
+    return ask_leaders(client, timestamps, request, results, leaders)
 
 
 def delete_records(
@@ -106,15 +111,17 @@ def ask_leaders(
     partitions: Iterable[TopicPartition],
     request: Callable[[list[TopicPartition]], Any],
     results: Callable[[Any], Mapping[TopicPartition, T | KafkaError]],
+    leaders: Mapping[TopicPartition, int] | None = None,
 ) -> dict[TopicPartition, T | KafkaError]:
-    """The result of each partition from its leader.
+    """The result of each partition from its leader; the first attempt takes those of `leaders`, if given.
 
     A partition without a leader is LEADER_NOT_AVAILABLE at once: an election may never come.
     """
+    given = [leaders] if leaders is not None else []
 
     def attempt(pending: list[TopicPartition]) -> dict[TopicPartition, T | KafkaError]:
         found: dict[TopicPartition, T | KafkaError]
-        found, by_leader = _by_leader(client, pending)
+        found, by_leader = _grouped(pending, given.pop()) if given else _by_leader(client, pending)
         requests = {leader: request(group) for leader, group in by_leader.items()}
         for leader, answer in client.brokers(requests).items():
             if isinstance(answer, OSError):
@@ -135,6 +142,20 @@ def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
     for topic, partition in partitions:
         grouped.setdefault(topic, []).append(partition)
     return grouped
+
+
+def _grouped(
+    partitions: Iterable[TopicPartition], leaders: Mapping[TopicPartition, int]
+) -> tuple[dict[TopicPartition, Any], dict[int, list[TopicPartition]]]:
+    """As `_by_leader`, from known leaders."""
+    errors: dict[TopicPartition, Any] = {}
+    groups: dict[int, list[TopicPartition]] = {}
+    for place in partitions:
+        if leaders[place] == NO_LEADER:
+            errors[place] = KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, "the partition has no leader")
+        else:
+            groups.setdefault(leaders[place], []).append(place)
+    return errors, groups
 
 
 def _by_leader(

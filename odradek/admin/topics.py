@@ -66,8 +66,12 @@ class CreatedTopic(NamedTuple):
 
 def list_topics(client: AdminClient, *, internal: bool = True) -> list[TopicDescription]:
     """Every topic, by name; `internal` includes those of Kafka itself."""
-    answer = client.call(client.metadata)
-    found = [_description(topic) for topic in answer.topics if internal or not topic.is_internal]
+    return descriptions_of(client.call(client.metadata), internal=internal)
+
+
+def descriptions_of(metadata: m.MetadataResponse, *, internal: bool = True) -> list[TopicDescription]:
+    """The topics of a response, by name."""
+    found = [_description(topic) for topic in metadata.topics if internal or not topic.is_internal]
     return sorted(found, key=lambda topic: topic.name)
 
 

@@ -155,15 +155,7 @@ def _target(
 
 
 def _at(client: AdminClient, places: list[TopicPartition], timestamp: int) -> Target:
-    found = offset_reset.offsets_at(client, places, timestamp)
-
-    def offset_of(place: TopicPartition, bounds: offset_reset.Bounds, current: int | None) -> int:
-        offset = found[place]
-        if isinstance(offset, KafkaError):
-            raise offset
-        return offset
-
-    return offset_of
+    return offset_reset.to_found(offset_reset.offsets_at(client, places, timestamp))
 
 
 def _offsets_in(path: Path) -> dict[TopicPartition, int]:

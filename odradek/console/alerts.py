@@ -1,0 +1,130 @@
+"""What is wrong with a cluster, in plain words: from the latest sample and the lags of its groups."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final
+
+from odradek.admin.topics import NO_LEADER, PartitionInfo
+from odradek.console.history import ClusterHistory
+from odradek.console.sample import ClusterSample
+
+GROWING_S: Final = 60.0
+"""Lag that is larger at the end of this time than at its beginning, and never zero in it, grows."""
+LEAST_GROWTH: Final = 100
+"""Records."""
+NAMED: Final = 3
+"""Objects that an alert names."""
+
+
+class AlertLevel(IntEnum):
+    """How urgent an alert is."""
+
+    NOTE = 0
+    WARNING = 1
+    CRITICAL = 2
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterAlert:
+    """A problem: a sentence, what to do, and the path of the console's page about it."""
+
+    level: AlertLevel
+    text: str
+    advice: str
+    path: str
+
+
+def alerts_of(history: ClusterHistory) -> list[ClusterAlert]:
+    """The problems of a cluster, the most urgent first."""
+    if history.error is not None:
+        text = f"The cluster does not answer: {history.error}"
+        unreachable = [ClusterAlert(AlertLevel.CRITICAL, text, "What follows is older than this.", "/brokers")]
+    else:
+        unreachable = []
+    sample = history.sample
+    if sample is None:
+        return unreachable
+    found = [*_of_cluster(sample), *_of_partitions(sample), *_of_disks(history), *_of_groups(history, sample)]
+    found += [
+        ClusterAlert(AlertLevel.WARNING, f"A part of the cluster is not shown: {each}", "", "/brokers")
+        for each in sample.problems
+    ]
+    return unreachable + sorted(found, key=lambda each: -each.level)
+
+
+def _of_cluster(sample: ClusterSample) -> Iterator[ClusterAlert]:
+    if sample.controller_id < 0:
+        text = "No broker is the controller: topics cannot be created, and no leader can be elected."
+        yield ClusterAlert(AlertLevel.CRITICAL, text, "Look at the logs of the brokers.", "/brokers")
+    replicas: dict[int, int] = {}
+    for part in sample.partitions:
+        for broker in part.replicas:
+            replicas[broker] = replicas.get(broker, 0) + 1
+    for broker in sorted(replicas.keys() - sample.broker_ids):
+        text = f"Broker {broker} is not in the cluster; {_count(replicas[broker], 'replica')} should be on it."
+        advice = "Start the broker, or move its replicas with odradek reassign."
+        yield ClusterAlert(AlertLevel.CRITICAL, text, advice, "/brokers")
+
+
+def _of_partitions(sample: ClusterSample) -> Iterator[ClusterAlert]:
+    offline, under, moved = [], [], []
+    for part in sample.partitions:
+        if part.leader == NO_LEADER:
+            offline.append(part)
+        elif len(part.isr) < len(part.replicas):
+            under.append(part)
+        elif part.replicas and part.leader != part.replicas[0]:
+            moved.append(part)
+    if offline:
+        text = f"{_are(offline)} without a leader: {_names(offline)}. They can be neither written nor read."
+        advice = "Start a broker that has an in-sync replica."
+        yield ClusterAlert(AlertLevel.CRITICAL, text, advice, "/topics?health=offline")
+    if under:
+        text = f"{_are(under)} under-replicated: {_names(under)}. A follower is down or behind."
+        advice = "A follower that runs catches up by itself; see the timeline for when it left the ISR."
+        yield ClusterAlert(AlertLevel.WARNING, text, advice, "/topics?health=under-replicated")
+    if moved:
+        text = f"{_are(moved)} not led by the preferred replica: {_names(moved)}."
+        advice = "The controller moves them back after some minutes; odradek leader elect does it now."
+        yield ClusterAlert(AlertLevel.NOTE, text, advice, "/topics?health=not-preferred")
+
+
+def _of_disks(history: ClusterHistory) -> Iterator[ClusterAlert]:
+    for each in history.disk.offline:
+        advice = "Replace the disk and restart the broker."
+        yield ClusterAlert(AlertLevel.CRITICAL, f"A log directory is offline: {each}", advice, "/brokers")
+
+
+def _of_groups(history: ClusterHistory, sample: ClusterSample) -> Iterator[ClusterAlert]:
+    for group in sample.groups.values():
+        path = f"/groups/{group.group_id}"
+        if not group.lag:
+            continue
+        series = history.lags_of(group.group_id)
+        recent = [] if series is None else series.since(sample.taken_s - GROWING_S)
+        if len(recent) < 2 or recent[-1] - recent[0] < LEAST_GROWTH or min(recent) <= 0:
+            continue
+        if group.members == 0:
+            text = f"Group {group.group_id} has no members, and {_count(group.lag, 'record')} wait for it."
+            yield ClusterAlert(AlertLevel.WARNING, text, "Start its consumers.", path)
+        else:
+            grown = round(recent[-1] - recent[0])
+            grew = f"grew by {grown:,} within a minute"
+            text = f"Group {group.group_id} falls behind: its lag {grew}, to {group.lag:,} records."
+            yield ClusterAlert(AlertLevel.WARNING, text, "Start more consumers, or look for a slow one.", path)
+
+
+def _are(partitions: list[PartitionInfo]) -> str:
+    return "1 partition is" if len(partitions) == 1 else f"{len(partitions):,} partitions are"
+
+
+def _names(partitions: list[PartitionInfo]) -> str:
+    names = ", ".join(f"{each.topic}-{each.partition}" for each in partitions[:NAMED])
+    return names + ", …" * (len(partitions) > NAMED)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" + "s" * (number != 1)

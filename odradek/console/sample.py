@@ -1,0 +1,155 @@
+"""One sample of a cluster: its metadata, the ends of its logs, and its groups with their lag.
+
+It takes one Metadata request, one ListOffsets request for each leader, and for the groups one each of ListGroups,
+DescribeGroups (and ConsumerGroupDescribe) and OffsetFetch for each coordinator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from odradek.admin import group_offsets, groups, offsets
+from odradek.admin.client import AdminClient
+from odradek.admin.groups import GroupDescription, GroupListing
+from odradek.admin.topics import NO_LEADER, PartitionInfo, TopicDescription, descriptions_of
+from odradek.protocol.client.errors import ClientError
+from odradek.protocol.errors import KafkaError, ProtocolError
+from odradek.protocol.topic_partition import TopicPartition
+
+CLIENT_ERRORS = (OSError, KafkaError, ClientError, ProtocolError)
+"""What a request to a cluster raises."""
+
+
+class BrokerNode(NamedTuple):
+    """A broker of the cluster (Kafka: Node)."""
+
+    broker_id: int
+    host: str
+    port: int
+    rack: str | None
+
+
+class GroupSample(NamedTuple):
+    """A group at the time of a sample."""
+
+    group_id: str
+    type: str
+    protocol_type: str
+    state: str
+    coordinator: int | None
+    epoch: int | None
+    members: int
+    assignment: int
+    """A number that changes with the members and what is assigned to them."""
+    partitions: int
+    """Partitions with a committed offset."""
+    lag: int | None
+    """Records after the committed offsets; None where none of them is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSample:
+    """The cluster at one time, in the view of one broker."""
+
+    taken_s: float
+    """Seconds since the epoch."""
+    cluster_id: str
+    controller_id: int
+    """-1 without a controller."""
+    brokers: tuple[BrokerNode, ...]
+    topics: tuple[TopicDescription, ...]
+    """By name."""
+    ends: Mapping[TopicPartition, int]
+    """The end of each log whose leader answers."""
+    groups: Mapping[str, GroupSample]
+    """By id."""
+    problems: tuple[str, ...] = ()
+    """Parts that could not be read, in words."""
+    by_name: Mapping[str, TopicDescription] = field(default_factory=dict)
+
+    @property
+    def partitions(self) -> Iterable[PartitionInfo]:
+        """Every partition of every topic."""
+        return (part for topic in self.topics for part in topic.partitions)
+
+    @property
+    def broker_ids(self) -> frozenset[int]:
+        """The brokers that are alive."""
+        return frozenset(each.broker_id for each in self.brokers)
+
+
+def take_sample(client: AdminClient, now_s: float) -> ClusterSample:
+    """Read the cluster. Raises what the client raises where no broker returns metadata; of the rest it notes errors."""
+    metadata = client.call(client.metadata)
+    found = tuple(descriptions_of(metadata))
+    problems: list[str] = []
+    leaders = {(part.topic, part.partition): part.leader for topic in found for part in topic.partitions}
+    ends = _ends(client, leaders, problems)
+    return ClusterSample(
+        now_s,
+        metadata.cluster_id or "",
+        metadata.controller_id,
+        tuple(sorted(BrokerNode(each.node_id, each.host, each.port, each.rack) for each in metadata.brokers)),
+        found,
+        ends,
+        _groups(client, ends, problems),
+        tuple(problems),
+        {topic.name: topic for topic in found},
+    )
+
+
+def _ends(client: AdminClient, leaders: Mapping[TopicPartition, int], problems: list[str]) -> dict[TopicPartition, int]:
+    led = {place: leader for place, leader in leaders.items() if leader != NO_LEADER}
+    if not led:
+        return {}
+    try:
+        results = offsets.list_offsets(client, dict.fromkeys(led, offsets.LATEST), leaders=led)
+    except CLIENT_ERRORS as error:
+        problems.append(f"the ends of logs cannot be read: {error}")
+        return {}
+    return {place: each.offset for place, each in results.items() if not isinstance(each, KafkaError)}
+
+
+def _groups(client: AdminClient, ends: Mapping[TopicPartition, int], problems: list[str]) -> dict[str, GroupSample]:
+    try:
+        listed = groups.list_groups(client)
+        problems += [f"broker {broker} does not list its groups: {error}" for broker, error in listed.errors.items()]
+        names = [each.group_id for each in listed.groups]
+        described = groups.describe_groups(client, names) if names else {}
+        committed = group_offsets.committed_offsets_of_groups(client, names) if names else {}
+    except CLIENT_ERRORS as error:
+        problems.append(f"groups cannot be read: {error}")
+        return {}
+    found = {}
+    for each in listed.groups:
+        description, offsets_of_group = described[each.group_id], committed[each.group_id]
+        known = {} if isinstance(offsets_of_group, KafkaError) else offsets_of_group
+        behind = [max(0, ends[place] - commit.offset) for place, commit in known.items() if place in ends]
+        found[each.group_id] = _group(each, description, len(known), sum(behind) if behind else None)
+    return found
+
+
+def _group(
+    listed: GroupListing, described: GroupDescription | KafkaError, partitions: int, lag: int | None
+) -> GroupSample:
+    if isinstance(described, KafkaError):
+        return GroupSample(
+            listed.group_id, listed.type, listed.protocol_type, listed.state, None, None, 0, 0, partitions, lag
+        )
+    assignment = hash(
+        tuple((member.member_id, tuple(sorted(member.assignment.items()))) for member in described.members)
+    )
+    return GroupSample(
+        listed.group_id,
+        described.type,
+        described.protocol_type,
+        described.state,
+        described.coordinator,
+        described.epoch,
+        len(described.members),
+        assignment,
+        partitions,
+        lag,
+    )
