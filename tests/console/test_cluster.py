@@ -9,14 +9,18 @@ from confluent_kafka import Consumer, Producer
 
 from odradek.admin import topics
 from odradek.admin.client import AdminClient
+from odradek.admin.configs import ResourceKind
 from odradek.broker_process import BrokerProcess
 from odradek.commands.session import parse_bootstrap
+from odradek.console.config_pages import OWN, change_config, configs_page, described_configs
 from odradek.console.group_pages import group_detail, groups_page, plan_of_reset, reset_offsets
+from odradek.console.messages import RecordBrowser, RecordQuery
 from odradek.console.overview import overview_of
 from odradek.console.paging import Listing
 from odradek.console.sampler import ClusterSampler
 from odradek.console.timeline import ChangeKind
 from odradek.console.topic_pages import topic_detail, topics_page
+from odradek.console.transaction_pages import transaction_detail, transactions_page
 from odradek.protocol.errors import KafkaError
 from tests.jvm.kafka import Kafka
 
@@ -119,6 +123,78 @@ def test_a_topic_and_a_group_are_described_and_the_group_is_reset_by_a_plan(
     assert group_detail(client, name).lag == 0
     assert reset_offsets(client, name, changes) == dict.fromkeys(changes)
     assert group_detail(client, name).lag == 4
+
+
+def test_records_are_browsed_filtered_continued_and_written(bootstrap: str, client: AdminClient, name: str) -> None:
+    topics.create_topics(client, [topics.CreatableTopic(name, 2, 1)])
+    browser = RecordBrowser({"bootstrap.servers": bootstrap})
+    try:
+        for number in range(8):
+            place = browser.write(name, number % 2, b"k", f'{{"n":{number}}}'.encode(), [("source", b"test")])
+            assert place == (f"{name}-{number % 2}", number // 2)
+        newest = browser.browse(client, RecordQuery(name, limit=3))
+        times = [each.timestamp for each in newest.records]
+        assert times == sorted(times, reverse=True)
+        assert {each.offset for each in newest.records} <= {2, 3}
+        assert (len(times), newest.at_end) == (3, True)
+        first = browser.browse(client, RecordQuery(name, start="beginning", limit=3))
+        assert len(first.records) == 3
+        assert not first.at_end
+        rest = browser.browse(client, RecordQuery(name, limit=50, positions=first.positions))
+        assert {each.value for each in (*first.records, *rest.records)} == {b'{"n":%d}' % n for n in range(8)}
+        assert rest.at_end
+        assert browser.browse(client, RecordQuery(name, positions=rest.positions)).records == ()
+        one = browser.browse(client, RecordQuery(name, partition=1, start="offset", amount=2))
+        assert [(each.partition, each.offset) for each in one.records] == [(1, 2), (1, 3)]
+        found = browser.browse(client, RecordQuery(name, start="beginning", where="value.n > 5"))
+        assert {each.value for each in found.records} == {b'{"n":6}', b'{"n":7}'}
+        assert found.scanned == 8
+        assert len(browser.browse(client, RecordQuery(name, text='N":3')).records) == 1
+        late = RecordQuery(name, start="time", amount=one.records[0].timestamp)
+        assert {each.value for each in browser.browse(client, late).records} >= {b'{"n":7}'}
+        record = browser.record_at(client, (name, 1), 3)
+        assert record is not None
+        assert (record.value, record.headers) == (b'{"n":7}', (("source", b"test"),))
+        assert browser.record_at(client, (name, 1), 4) is None
+        internal = browser.browse(client, RecordQuery("__consumer_offsets", limit=5))
+        assert all(each.key is None or each.key.startswith(b"{") for each in internal.records)
+    finally:
+        browser.close()
+
+
+def test_transactions_that_are_open_and_aborted_are_shown(bootstrap: str, client: AdminClient, name: str) -> None:
+    topics.create_topics(client, [topics.CreatableTopic(name, 1, 1)])
+    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": name})
+    browser = RecordBrowser({"bootstrap.servers": bootstrap})
+    try:
+        producer.init_transactions(30)
+        producer.begin_transaction()
+        producer.produce(name, b"open")
+        producer.flush(30)
+        page = transactions_page(client, Listing(search=name), only_open=True)
+        assert [(each.transactional_id, each.state) for each in page.listed.rows] == [(name, "Ongoing")]
+        assert page.described[name].partitions == ((name, 0),)
+        assert transaction_detail(client, name).state == "Ongoing"
+        assert browser.browse(client, RecordQuery(name)).records == ()
+        assert len(browser.browse(client, RecordQuery(name, read_committed=False)).records) == 1
+        producer.abort_transaction(30)
+        assert browser.browse(client, RecordQuery(name)).records == ()
+    finally:
+        browser.close()
+
+
+def test_configs_are_shown_with_their_source_and_changed(client: AdminClient, name: str) -> None:
+    topics.create_topics(client, [topics.CreatableTopic(name, 1, 1)])
+    entries = described_configs(client, ResourceKind.TOPIC, name)
+    assert all(each.documentation for each in entries)
+    change_config(client, ResourceKind.TOPIC, name, "retention.ms", "60000")
+    page = configs_page(described_configs(client, ResourceKind.TOPIC, name), Listing(), changed=True)
+    assert ("retention.ms", "60000") in [(each.name, each.value) for each in page.rows if each.source in OWN]
+    change_config(client, ResourceKind.TOPIC, name, "retention.ms", None)
+    page = configs_page(described_configs(client, ResourceKind.TOPIC, name), Listing(), changed=True)
+    assert not [each for each in page.rows if each.source in OWN]
+    with pytest.raises(KafkaError):
+        change_config(client, ResourceKind.TOPIC, name, "retention.ms", "soon")
 
 
 def test_a_topic_that_does_not_exist_is_an_error(client: AdminClient, name: str) -> None:

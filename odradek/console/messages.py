@@ -1,0 +1,272 @@
+"""Records of a topic: browse by offset or time, filter, and write (over confluent-kafka).
+
+A `RecordBrowser` keeps one consumer for each isolation level, which belongs to no group and commits nothing. A request
+reads at most `MOST_SCANNED` records, and returns where the next one continues.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from odradek.admin import offset_reset, offsets, topics
+from odradek.admin.client import AdminClient
+from odradek.commands.record_clients import imported_client, record_of
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.topic_partition import TopicPartition
+from odradek.records.consumed import ConsumedRecord
+from odradek.records.filters import Filter, all_of, expression_filter, header_filter, key_filter
+from odradek.records.internal import decoder_of
+
+if TYPE_CHECKING:
+    import confluent_kafka
+
+STARTS: Final = ("newest", "beginning", "offset", "time")
+MOST_SCANNED: Final = 20_000
+TIMEOUT_S: Final = 5.0
+_AT_ONCE: Final = 500
+_ANY_PARTITION: Final = -1
+"""librdkafka's RD_KAFKA_PARTITION_UA: its partitioner chooses."""
+_WAIT_S: Final = 0.5
+_READING: Final[Mapping[str, Any]] = {
+    "group.id": "odradek-console",
+    "enable.auto.commit": False,
+    "enable.partition.eof": True,
+    "auto.offset.reset": "earliest",
+    "fetch.wait.max.ms": 20,
+    "queued.max.messages.kbytes": 8192,
+    "allow.auto.create.topics": False,
+}
+_WRITING: Final[Mapping[str, Any]] = {
+    "message.timeout.ms": 10_000,
+    "linger.ms": 0,
+    "enable.idempotence": True,
+    "allow.auto.create.topics": False,
+}
+SendHeaders = Sequence[tuple[str, bytes | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class RecordQuery:
+    """Which records to read. `amount` is an offset or milliseconds since the epoch, for the starts with these names.
+
+    `positions` continue an earlier request: an offset for each partition, instead of the start.
+    """
+
+    topic: str
+    partition: int | None = None
+    """None for all."""
+    start: str = STARTS[0]
+    amount: int = 0
+    limit: int = 50
+    text: str = ""
+    """In the key or the value, in any case."""
+    key: str = ""
+    """A regular expression."""
+    header: str = ""
+    """NAME or NAME=VALUE."""
+    where: str = ""
+    """A CEL expression."""
+    read_committed: bool = True
+    raw: bool = False
+    """Leave the records of Kafka's own topics as bytes."""
+    positions: Mapping[int, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class RecordPage:
+    """What a query found. The records of `newest` are the newest first, those of other starts the oldest first."""
+
+    records: tuple[ConsumedRecord, ...]
+    scanned: int
+    positions: Mapping[int, int]
+    """From where to continue; a partition that was read to its end has its end."""
+    at_end: bool
+    """Whether every partition was read to its end."""
+
+
+class RecordBrowser:
+    """Reads and writes records for one user. Any thread may use it; one request runs at a time."""
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        """`config` is librdkafka's: addresses, TLS and SASL. Connects at the first request."""
+        self._config = dict(config)
+        self._lock = threading.Lock()
+        self._consumers: dict[bool, confluent_kafka.Consumer] = {}
+        self._producer: confluent_kafka.Producer | None = None
+
+    def close(self) -> None:
+        """Close the connections."""
+        with self._lock:
+            for consumer in self._consumers.values():
+                consumer.close()
+            self._consumers.clear()
+            self._producer = None
+
+    def browse(self, client: AdminClient, query: RecordQuery) -> RecordPage:
+        """The records of a query. Raises KafkaError, FilterError, and what the client raises."""
+        accepts = filter_of(query)
+        begin, ends = _bounds(client, query, is_filtered=bool(query.text or query.key or query.header or query.where))
+        newest = query.start == STARTS[0] and not query.positions
+        limit = MOST_SCANNED if newest else query.limit
+        with self._lock:
+            records, scanned, positions = self._read(query, begin, ends, accepts, limit)
+        # The order of partitions is arbitrary; that of times is what a reader expects.
+        records.sort(key=lambda each: (each.timestamp, each.offset), reverse=newest)
+        at_end = all(positions[place] >= ends[place] for place in ends)
+        return RecordPage(
+            tuple(records[: query.limit]),
+            scanned,
+            {number: offset for (_, number), offset in positions.items()},
+            at_end,
+        )
+
+    def record_at(self, client: AdminClient, place: TopicPartition, offset: int) -> ConsumedRecord | None:
+        """The record at an offset; None where there is none: compaction or retention removed it, or it is a marker."""
+        query = RecordQuery(place[0], place[1], "offset", offset, 1, read_committed=False)
+        found = self.browse(client, query).records
+        return found[0] if found and found[0].offset == offset else None
+
+    def write(
+        self, topic: str, partition: int | None, key: bytes | None, value: bytes | None, headers: SendHeaders = ()
+    ) -> TopicPartition:
+        """Write a record with acks=all; the partition, and its offset there. Raises KafkaError."""
+        kafka = imported_client()
+        outcome: list[tuple[Any, Any]] = []
+        with self._lock:
+            if self._producer is None:
+                self._producer = kafka.Producer({**self._config, **_WRITING})
+            number = _ANY_PARTITION if partition is None else partition
+            self._producer.produce(
+                topic,
+                value,
+                key,
+                partition=number,
+                headers=list(headers),
+                on_delivery=lambda *each: outcome.append(each),
+            )
+            self._producer.flush(_WRITING["message.timeout.ms"] / 1000)
+        if not outcome:
+            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "no broker acknowledged the record in time")
+        error, message = outcome[0]
+        if error is not None:
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, error.str())
+        return f"{message.topic()}-{message.partition()}", message.offset()
+
+    def _read(
+        self,
+        query: RecordQuery,
+        begin: Mapping[TopicPartition, int],
+        ends: Mapping[TopicPartition, int],
+        accepts: Filter,
+        limit: int,
+    ) -> tuple[list[ConsumedRecord], int, dict[TopicPartition, int]]:
+        """The accepted records, how many were read, and the next offset of each partition."""
+        positions = dict(begin)
+        left = {place for place, offset in begin.items() if offset < ends[place]}
+        records: list[ConsumedRecord] = []
+        scanned = 0
+        if not left:
+            return records, scanned, positions
+        kafka = imported_client()
+        consumer = self._consumer(kafka, query.read_committed)
+        consumer.assign([kafka.TopicPartition(*place, begin[place]) for place in sorted(left)])
+        decode = (lambda record: record) if query.raw else decoder_of(query.topic)
+        try:
+            for place, record in _polled(kafka, consumer):
+                if record is None or record.offset >= ends[place]:
+                    positions[place] = max(positions[place], ends[place])
+                else:
+                    positions[place] = record.offset + 1
+                    scanned += 1
+                    shown = decode(record)
+                    if accepts(shown):
+                        records.append(shown)
+                if positions[place] >= ends[place]:
+                    left.discard(place)
+                if not left or len(records) == limit or scanned == MOST_SCANNED:
+                    break
+        finally:
+            consumer.unassign()
+        return records, scanned, positions
+
+    def _consumer(self, kafka: Any, read_committed: bool) -> confluent_kafka.Consumer:
+        consumer = self._consumers.get(read_committed)
+        if consumer is None:
+            level = "read_committed" if read_committed else "read_uncommitted"
+            consumer = kafka.Consumer({**self._config, **_READING, "isolation.level": level})
+            self._consumers[read_committed] = consumer
+        return consumer
+
+
+def _polled(kafka: Any, consumer: confluent_kafka.Consumer) -> Iterator[tuple[TopicPartition, ConsumedRecord | None]]:
+    """Records as they come, and None at the end of a partition, for `TIMEOUT_S` at most. Raises KafkaError."""
+    deadline_s = time.monotonic() + TIMEOUT_S
+    while time.monotonic() < deadline_s:
+        first = consumer.poll(_WAIT_S)
+        # consume() returns when it has as many records as it may, or at its timeout: it must not wait.
+        for message in () if first is None else (first, *consumer.consume(_AT_ONCE, 0)):
+            place = (message.topic() or "", message.partition() or 0)
+            error = message.error()
+            if error is None:
+                yield place, record_of(message)
+            elif error.code() == kafka.KafkaError._PARTITION_EOF:
+                yield place, None
+            elif not error.retriable():
+                raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, error.str())
+
+
+def filter_of(query: RecordQuery) -> Filter:
+    """Which records a query accepts. Raises FilterError."""
+    filters = []
+    if query.text:
+        wanted = query.text.lower().encode()
+        filters.append(lambda record: wanted in (record.key or b"").lower() or wanted in (record.value or b"").lower())
+    filters += [key_filter(query.key)] if query.key else []
+    filters += [header_filter(query.header)] if query.header else []
+    filters += [expression_filter(query.where)] if query.where else []
+    return all_of(filters)
+
+
+def _bounds(
+    client: AdminClient, query: RecordQuery, *, is_filtered: bool
+) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
+    """Where to begin in each partition, and where it ends now. Partitions without a leader are left out."""
+    described = topics.describe_topics(client, [query.topic])[query.topic]
+    if isinstance(described, KafkaError):
+        raise described
+    places = [
+        (query.topic, part.partition)
+        for part in described.partitions
+        if part.leader != topics.NO_LEADER and query.partition in (None, part.partition)
+    ]
+    if not places:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"no broker leads partition {query.partition}")
+    starts = _offsets(offsets.list_offsets(client, dict.fromkeys(places, offsets.EARLIEST)))
+    ends = _offsets(
+        offsets.list_offsets(client, dict.fromkeys(places, offsets.LATEST), read_committed=query.read_committed)
+    )
+    known = [place for place in places if place in starts and place in ends]
+    if query.positions:
+        wanted = {place: query.positions.get(place[1], ends[place]) for place in known}
+    elif query.start == "time":
+        found = offset_reset.offsets_at(client, known, query.amount)
+        wanted = {place: each for place, each in found.items() if not isinstance(each, KafkaError)}
+    elif query.start == "offset":
+        wanted = dict.fromkeys(known, query.amount)
+    elif query.start == "beginning":
+        wanted = {place: starts[place] for place in known}
+    else:
+        each = (MOST_SCANNED if is_filtered else query.limit) // (len(known) if is_filtered else 1)
+        wanted = {place: ends[place] - max(each, query.limit) for place in known}
+    return (
+        {place: min(max(offset, starts[place]), ends[place]) for place, offset in wanted.items()},
+        {place: ends[place] for place in wanted},
+    )
+
+
+def _offsets(found: Mapping[TopicPartition, offsets.ListedOffset | KafkaError]) -> dict[TopicPartition, int]:
+    return {place: each.offset for place, each in found.items() if not isinstance(each, KafkaError)}
