@@ -12,6 +12,7 @@ has for it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,7 +25,17 @@ if TYPE_CHECKING:
     from odradek.broker.security.tls import TlsSettings
 
 BOOTSTRAP: Final = "bootstrap.servers"
+REGISTRY_URL: Final = "schema.registry.url"
+KEPT: Final = ("security.", "ssl.", "sasl.", "enable.ssl.", "schema.registry.", "basic.auth.", "bearer.auth.")
+"""The beginnings of the properties of a client that a profile keeps: of its connections, and of its schema registry."""
 SECRETS: Final = (
+    "basic.auth.user.info",
+    "bearer.auth.client.secret",
+    "bearer.auth.token",
+    "schema.registry.basic.auth.user.info",
+    "schema.registry.bearer.auth.client.secret",
+    "schema.registry.bearer.auth.token",
+    "schema.registry.ssl.key.password",
     "sasl.password",
     "sasl.jaas.config",
     "sasl.oauthbearer.client.secret",
@@ -36,6 +47,7 @@ SECRETS: Final = (
     "ssl.truststore.password",
 )
 """The properties whose values are not shown."""
+_USER_IN_URL: Final = re.compile(r"//[^/@\s]*@")
 _OF_LIBRDKAFKA: Final = (
     "ssl.ca.",
     "ssl.certificate.",
@@ -120,8 +132,11 @@ def read_properties(content: bytes) -> dict[str, str]:
 
 
 def shown_properties(properties: Mapping[str, str]) -> dict[str, str]:
-    """The properties with secrets replaced, for a reader."""
-    return {name: "(hidden)" if name in SECRETS else value for name, value in properties.items()}
+    """The properties with secrets replaced, for a reader: whole values, and the user in a URL."""
+    return {
+        name: "(hidden)" if name in SECRETS else _USER_IN_URL.sub("//(hidden)@", value)
+        for name, value in properties.items()
+    }
 
 
 _IGNORED: Final = (

@@ -19,6 +19,7 @@ from odradek.commands.completion import complete_groups, complete_topics
 from odradek.commands.failures import failure_of
 from odradek.commands.get_offsets import partitions_of
 from odradek.commands.record_clients import imported_client, record_of
+from odradek.commands.schema_options import opened, reader, reads_schemas
 from odradek.commands.session import CommandSession, connects, parse_partitions, usage
 from odradek.commands.times import duration_ms, timestamp_ms
 from odradek.protocol.errors import KafkaError
@@ -50,8 +51,9 @@ Offsets = dict[TopicPartition, int]
 @click.option("--key", "key_pattern", metavar="REGEX", help="Only records whose key contains a match.")
 @click.option("--header", "headers", multiple=True, metavar="NAME[=VALUE]", help="Only records with this header.")
 @click.option("--where", metavar="CEL", help="Only records for which it is true: 'value.amount > 100.0'.")
-@click.option("--raw", is_flag=True, help="Do not decode Kafka's own topics.")
+@click.option("--raw", is_flag=True, help="Decode nothing: neither Kafka's own topics nor schemas.")
 @click.option("--read-uncommitted", is_flag=True, help="Also records of open and aborted transactions.")
+@reads_schemas
 @connects(formats=FORMATS)
 def consume(
     session: CommandSession,
@@ -65,11 +67,14 @@ def consume(
     where: str | None,
     raw: bool,
     read_uncommitted: bool,
+    schema_registry: str | None,
+    decode: str,
     **start: Any,
 ) -> None:
     """Print records, and wait for new ones until Ctrl-C, --count or --exit.
 
-    Records of `__consumer_offsets` and `__transaction_state` are decoded.
+    Records of `__consumer_offsets` and `__transaction_state` are decoded, and with a schema registry keys and values
+    that have the id of a schema.
     """
     kafka = imported_client()
     write = _writer(session.output, layout)
@@ -91,13 +96,15 @@ def consume(
             consumer.assign([kafka.TopicPartition(*place, offset) for place, offset in begin.items()])
         else:
             consumer.subscribe(list(wanted))
-        for record in _records(kafka, consumer, set(places) if until_end else None):
-            shown = record if raw else decoder_of(record.topic)(record)
-            if accepts(shown):
-                _print(write(shown))
-                count = None if count is None else count - 1
-                if count == 0:
-                    break
+        with opened(session, schema_registry, wanted=not raw) as schemas:
+            read = reader(schemas, decode)
+            for record in _records(kafka, consumer, set(places) if until_end else None):
+                shown = record if raw else read(decoder_of(record.topic)(record))
+                if accepts(shown):
+                    _print(write(shown))
+                    count = None if count is None else count - 1
+                    if count == 0:
+                        break
     except KeyboardInterrupt:
         pass
     finally:

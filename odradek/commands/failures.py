@@ -3,11 +3,11 @@
 | code | meaning |
 |---|---|
 | 0 | done |
-| 1 | the broker rejects the request, or the user declines the change |
+| 1 | the broker rejects the request, a record does not fit its schema, or the user declines the change |
 | 2 | the command line, the profile or the file of properties is wrong |
-| 3 | a topic, group, broker or other object does not exist |
+| 3 | a topic, group, broker, schema or other object does not exist |
 | 4 | the login or the authorization fails |
-| 5 | no broker answers |
+| 5 | no broker, or no schema registry, answers |
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ import click
 from odradek.commands.completion import complete_topics
 from odradek.commands.failures import FAILED, CommandFailure
 from odradek.commands.record_clients import imported_client
+from odradek.commands.schema_options import RecordWriters, opened, writes_schemas
 from odradek.commands.session import CommandSession, connects, fail, usage
 from odradek.records.generator import GeneratorError, generated
 from odradek.records.inputs import InputError, InputRecord, from_csv, from_json_lines, from_lines
@@ -55,6 +56,7 @@ CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 @click.option("--seed", type=int, help="With --generate: the same records each time.")
 @click.option("--rate", type=click.FloatRange(min=0, min_open=True), metavar="N", help="At most N records a second.")
 @click.option("--count", "-n", type=click.IntRange(1), help="End after so many records.")
+@writes_schemas
 @connects(formats=FORMATS)
 def produce(
     session: CommandSession,
@@ -65,6 +67,9 @@ def produce(
     count: int | None,
     compression: str,
     acks: str,
+    schema_registry: str | None,
+    key_schema: str | None,
+    value_schema: str | None,
     **options: Any,
 ) -> None:
     """Write a record for each line of FILE or of standard input, and wait until the brokers have all of them.
@@ -83,7 +88,23 @@ def produce(
         "linger.ms": 20,
     }
     session.client.broker_ids()  # ends the command where no broker answers; librdkafka would wait for one
-    producer = kafka.Producer(config)
+    with opened(session, schema_registry) as schemas:
+        writers = RecordWriters(schemas, topic, key_schema, value_schema)
+        chosen = _paced(itertools.islice(writers.encode(records), count), rate)
+        written, failures = _write(kafka.Producer(config), topic, chosen)
+    if session.output == "json":
+        session.show({"topic": topic, "records": written, "errors": sorted(set(failures)), **writers.schema_ids})
+    else:
+        click.echo(f"{written} records to {topic}", err=True)
+    if failures:
+        raise CommandFailure(f"{len(failures)} records are not written: {failures[0]}", FAILED)
+
+
+def _write(producer: Any, topic: str, records: Iterator[InputRecord]) -> tuple[int, list[str]]:
+    """Write records until the first failure, Ctrl-C or the end: how many are written, and the failures of others.
+
+    Raises CommandFailure for a record that cannot be written.
+    """
     failures: list[str] = []
     written = 0
 
@@ -95,7 +116,7 @@ def produce(
             failures.append(error.str())
 
     try:
-        for record in _paced(itertools.islice(records, count), rate):
+        for record in records:
             _send(producer, topic, record, delivered)
             if failures:
                 break
@@ -106,12 +127,7 @@ def produce(
         fail(f"{error}; {written} records are written")
     finally:
         producer.flush()
-    if session.output == "json":
-        session.show({"topic": topic, "records": written, "errors": sorted(set(failures))})
-    else:
-        click.echo(f"{written} records to {topic}", err=True)
-    if failures:
-        raise CommandFailure(f"{len(failures)} records are not written: {failures[0]}", FAILED)
+    return written, failures
 
 
 def _target(topic: str | None, generate: str | None) -> tuple[str, str | None]:

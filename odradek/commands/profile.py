@@ -7,7 +7,14 @@ from typing import Any, Final
 
 import click
 
-from odradek.admin.properties import BOOTSTRAP, read_properties, security_of_properties, shown_properties
+from odradek.admin.properties import (
+    BOOTSTRAP,
+    KEPT,
+    REGISTRY_URL,
+    read_properties,
+    security_of_properties,
+    shown_properties,
+)
 from odradek.commands.completion import complete_profiles
 from odradek.commands.failures import NOT_FOUND, USAGE, CommandFailure
 from odradek.commands.output import FORMATS, Column, TextTable, render
@@ -21,8 +28,6 @@ _LIST: Final = (
     Column("SECURITY", "security_protocol"),
     Column("DEFAULT", "default"),
 )
-_SECURITY: Final = ("security.", "ssl.", "sasl.", "enable.ssl.")
-"""The beginnings of the properties that a profile keeps."""
 _output_option = click.option("--output", "-o", type=click.Choice(FORMATS), default=FORMATS[0], show_default=True)
 _name_argument = click.argument("name", metavar="NAME", shell_complete=complete_profiles)
 
@@ -82,7 +87,7 @@ def import_properties(
 ) -> None:
     """Make a profile from the properties of a Kafka client, by Java's or librdkafka's names.
 
-    The properties of TLS and SASL are copied; files that they name stay where they are.
+    The properties of TLS, SASL and the schema registry are copied; files that they name stay where they are.
     """
     try:
         properties = read_properties(file.read_bytes())
@@ -92,9 +97,7 @@ def import_properties(
     found, chosen = _read(), name or file.stem
     if chosen in found.profiles and not replace:
         fail(f"there is a profile {chosen} already; --replace replaces it")
-    kept = {
-        key: value for key, value in properties.items() if key.startswith(("security.", "ssl.", "sasl.", "enable.ssl."))
-    }
+    kept = {key: value for key, value in properties.items() if key.startswith(KEPT)}
     made = Profile(bootstrap_server or properties.get(BOOTSTRAP), None, kept)
     default = chosen if is_default or found.default is None else found.default
     _write(Profiles(default, {**found.profiles, chosen: made}))
@@ -105,16 +108,25 @@ def import_properties(
 @_name_argument
 @click.option("--bootstrap-server", "-b", required=True, metavar="HOST:PORT", help="Any brokers of the cluster.")
 @click.option("--command-config", type=click.Path(path_type=Path, dir_okay=False), help="A file of properties.")
+@click.option("--schema-registry", metavar="URL", help="The schema registry of the cluster.")
 @click.option("--default", "is_default", is_flag=True, help="Make it the default profile.")
 @click.option("--replace", is_flag=True, help="Replace a profile of this name.")
-def add(name: str, bootstrap_server: str, command_config: Path | None, is_default: bool, replace: bool) -> None:
+def add(
+    name: str,
+    bootstrap_server: str,
+    command_config: Path | None,
+    schema_registry: str | None,
+    is_default: bool,
+    replace: bool,
+) -> None:
     """Add a profile."""
     found = _read()
     if name in found.profiles and not replace:
         fail(f"there is a profile {name} already; --replace replaces it")
     config = None if command_config is None else command_config.absolute()
     default = name if is_default or found.default is None else found.default
-    _write(Profiles(default, {**found.profiles, name: Profile(bootstrap_server, config, {})}))
+    properties = {} if schema_registry is None else {REGISTRY_URL: schema_registry}
+    _write(Profiles(default, {**found.profiles, name: Profile(bootstrap_server, config, properties)}))
     click.echo(f"profile {name}{' (default)' * (default == name)} is in {config_path()}")
 
 

@@ -69,6 +69,10 @@ class CommandSession:
             raise CommandFailure(str(error), USAGE) from error
         return {"bootstrap.servers": bootstrap, "client.id": "odradek", "log_level": 0, **security}
 
+    def properties(self) -> dict[str, str]:
+        """The properties of the connection. Raises CommandFailure."""
+        return resolved(self._options)[1]
+
     @property
     def timeout_s(self) -> float:
         """The value of --timeout."""

@@ -12,8 +12,25 @@ _ESCAPES: Final = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "\\": "\\"}
 _TOKEN: Final = re.compile(rb"%(.)|\\x([0-9a-fA-F]{2})|\\(.)", re.DOTALL)
 
 
+class Decoded(NamedTuple):
+    """A key or value that has a schema in a registry, as JSON has it; bytes only where the schema is of bytes."""
+
+    schema_id: int
+    value: Any
+
+    def text(self) -> bytes:
+        """A text or bytes as they are, anything else as JSON."""
+        if isinstance(self.value, bytes):
+            return self.value
+        text = self.value if isinstance(self.value, str) else json.dumps(self.value, ensure_ascii=False)
+        return text.encode()
+
+
 class ConsumedRecord(NamedTuple):
-    """A record. The timestamp is in milliseconds, -1 without one."""
+    """A record. The timestamp is in milliseconds, -1 without one.
+
+    Where `decoded_key` or `decoded_value` is given, `key` or `value` is its text.
+    """
 
     topic: str
     partition: int
@@ -22,6 +39,8 @@ class ConsumedRecord(NamedTuple):
     key: bytes | None
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...]
+    decoded_key: Decoded | None = None
+    decoded_value: Decoded | None = None
 
 
 class FormatError(ValueError):
@@ -76,16 +95,23 @@ def formatter(text: str) -> Callable[[ConsumedRecord], bytes]:
 
 
 def as_json(record: ConsumedRecord) -> dict[str, Any]:
-    """The record as an object: texts as they are, other bytes as {"base64": …}."""
-    return {
+    """The record as an object: texts as they are, other bytes as {"base64": …}, decoded keys and values as JSON, with
+    the id of their schema.
+    """
+    found = {
         "topic": record.topic,
         "partition": record.partition,
         "offset": record.offset,
         "timestamp": record.timestamp if record.timestamp >= 0 else None,
-        "key": _text(record.key),
-        "value": _text(record.value),
+        "key": _part(record.key, record.decoded_key),
+        "value": _part(record.value, record.decoded_value),
         "headers": [{"name": name, "value": _text(value)} for name, value in record.headers],
     }
+    if record.decoded_key is not None:
+        found["key_schema_id"] = record.decoded_key.schema_id
+    if record.decoded_value is not None:
+        found["value_schema_id"] = record.decoded_value.schema_id
+    return found
 
 
 def json_line(record: ConsumedRecord) -> bytes:
@@ -97,10 +123,16 @@ def json_value(record: ConsumedRecord) -> Any:
     """The value as JSON; the text where it is none, and None for a tombstone."""
     if record.value is None:
         return None
+    if record.decoded_value is not None:
+        return _part(record.value, record.decoded_value)
     try:
         return json.loads(record.value)
     except ValueError:
         return _text(record.value)
+
+
+def _part(data: bytes | None, decoded: Decoded | None) -> Any:
+    return _text(data) if decoded is None or isinstance(decoded.value, bytes) else decoded.value
 
 
 def _text(data: bytes | None) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any, Final
 
 from click.testing import CliRunner, Result
@@ -34,9 +35,9 @@ class Running:
         assert result.exit_code == 0, result.output
         return result.stdout
 
-    def data(self, *arguments: str) -> Any:
+    def data(self, *arguments: str, stdin: str = "") -> Any:
         """The data that a command prints as JSON."""
-        return json.loads(self.done(*arguments, "--output", "json"))
+        return json.loads(self.done(*arguments, "--output", "json", stdin=stdin))
 
     def failure(self, *arguments: str, stdin: str = "") -> tuple[int, str]:
         """The exit code of a command that fails, and its line on standard error."""
@@ -55,6 +56,21 @@ class Running:
         for value in values:
             producer.produce(topic, value.encode(), partition=partition, **options)
         assert producer.flush(TIMEOUT_S) == 0
+
+
+class SecuredRunning(Running):
+    """A broker whose commands and tools log in as a user."""
+
+    def __init__(self, bootstrap: str, properties: Path) -> None:
+        super().__init__(bootstrap)
+        self.properties = properties
+
+    def run(self, *arguments: str, stdin: str = "") -> Result:
+        return super().run(*arguments, "--command-config", str(self.properties), stdin=stdin)
+
+    def stock(self, tool: str, *arguments: str, check: bool = True) -> str:
+        where = ["--bootstrap-server", self.bootstrap, "--command-config", str(self.properties)]
+        return run_tool(STOCK, tool, [*where, *arguments], check=check).stdout
 
 
 def described_topics(text: str) -> dict[str, dict[str, Any]]:

@@ -21,6 +21,10 @@ class SchemaStore:
         self.schemas: list[dict[str, Any]] = []
         self.subjects: dict[str, list[int]] = {}
         self.requests: list[str] = []
+        self.users: set[str | None] = set()
+        """The credentials of requests, as their headers have them."""
+        self.rejected: set[str | None] = set()
+        """Credentials that get 401."""
 
     def register(self, subject: str, schema: dict[str, Any]) -> int:
         """The id of a schema, the same for every subject that has it."""
@@ -42,7 +46,8 @@ class SchemaStore:
     def answer(self, method: str, path: str, body: dict[str, Any]) -> Any:
         """The response to a request. Raises LookupError for what is not there."""
         self.requests.append(f"{method} {path}")
-        schema = {"schemaType": "AVRO", **{name: body[name] for name in ("schema", "schemaType") if body.get(name)}}
+        parts = ("schema", "schemaType", "references")
+        schema = {"schemaType": "AVRO", **{name: body[name] for name in parts if body.get(name)}}
         match method, path.strip("/").split("/"):
             case "POST", ["subjects", subject, "versions"]:
                 return {"id": self.register(subject, schema)}
@@ -54,6 +59,8 @@ class SchemaStore:
                 return sorted(self.subjects)
             case "GET", ["subjects", subject, "versions", "latest"]:
                 return self.version(subject, self.subjects[subject][-1])
+            case "GET", ["subjects", subject, "versions", number]:
+                return self.version(subject, self.subjects[subject][int(number) - 1])
             case "GET", ["schemas", "ids", number]:
                 return self.schemas[int(number) - 1]
         raise LookupError(path)
@@ -70,14 +77,16 @@ class SchemaRegistryServer:
             disable_nagle_algorithm = True
 
             def do_GET(self) -> None:
+                user = self.headers.get("Authorization")
+                store.users.add(user)
                 body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
                 try:
-                    status, answer = (
-                        200,
-                        store.answer(self.command, self.path.partition("?")[0], json.loads(body) if body else {}),
-                    )
+                    content = json.loads(body) if body else {}
+                    status, answer = 200, store.answer(self.command, self.path.partition("?")[0], content)
                 except LookupError as error:
                     status, answer = 404, {"error_code": 40401, "message": str(error)}
+                if user in store.rejected:
+                    status, answer = 401, {"error_code": 40101, "message": "Unauthorized"}
                 data = json.dumps(answer).encode()
                 self.send_response(status)
                 self.send_header("Content-Type", "application/vnd.schemaregistry.v1+json")

@@ -1,18 +1,23 @@
-"""Serdes of a schema registry against Apicurio Registry, whose schemas are in a topic of an Odradek broker."""
+"""Serdes of a schema registry, and commands with schemas, against Apicurio Registry, whose schemas are in a topic of an
+Odradek broker.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 from confluent_kafka.schema_registry.error import SchemaRegistryError
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 from odradek.broker_process import BrokerProcess
 from odradek.streams import SchemaRegistry, Serde
+from tests.commands.running import TIMEOUT_S, Running
 from tests.jvm.apicurio import JOURNAL, Apicurio
 from tests.jvm.cache import FetchError
 from tests.jvm.jars import APICURIO, unpacked
@@ -150,3 +155,69 @@ def test_the_schemas_are_in_a_topic_of_the_broker(
             assert reader.avro(avro(CITY), Delivery).for_topic("kept", False).deserialize(written) == Delivery("a", 1)
         finally:
             reader.close()
+
+
+PROTO = 'syntax = "proto3"; package shop; message Order { string id = 1; string city = 2; }'
+PERSON = '{"type": "object", "properties": {"age": {"type": "integer"}}, "required": ["age"]}'
+FILES = {"avro": ("order.avsc", avro(CITY)), "json": ("person.json", PERSON), "protobuf": ("order.proto", PROTO)}
+VALUES: dict[str, Any] = {
+    "avro": {"id": "a", "pieces": 1, "city": "Rome"},
+    "json": {"age": 7},
+    "protobuf": {"id": "a", "city": "Rome"},
+}
+
+
+@pytest.mark.parametrize("kind", FILES)
+def test_commands_and_serdes_read_each_other(
+    kind: str, broker: BrokerProcess, apicurio: Apicurio, clients: Callable[[], SchemaRegistry], tmp_path: Path
+) -> None:
+    """`odradek produce` registers the schema of a file, and `consume` reads what a serde of the runtime wrote."""
+    side, registry = Running(broker.bootstrap), ("--schema-registry", apicurio.url)
+    ours, theirs = f"commands-{kind}", f"serdes-{kind}"
+    for topic in (ours, theirs):
+        side.done("topic", "create", topic)
+    name, text = FILES[kind]
+    (tmp_path / name).write_text(text)
+    for schema in (f"@{tmp_path / name}", f"{ours}-value"):
+        side.done("produce", ours, *registry, "--value-schema", schema, stdin=json.dumps(VALUES[kind]))
+    ((_, first), (_, second)) = read_all(broker.bootstrap, ours)
+    assert first is not None
+    assert first == second
+
+    streams = clients()
+    order = message("id", "city")
+    serde: Serde[Any] = {
+        "avro": lambda: streams.avro(text),
+        "json": lambda: streams.json_schema(schema=text),
+        "protobuf": lambda: streams.protobuf(order),
+    }[kind]()
+    if kind == "protobuf":  # this registry has the text of the file, and confluent-kafka reads only descriptors
+        assert order.FromString(first[6:]) == order(**VALUES[kind])
+    else:
+        assert serde.for_topic(ours, False).deserialize(first) == VALUES[kind]
+    value = order(**VALUES[kind]) if kind == "protobuf" else VALUES[kind]
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    producer.produce(theirs, serde.for_topic(theirs, False).serialize(value))
+    assert producer.flush(TIMEOUT_S) == 0
+    lines = side.done("consume", ours, theirs, *registry, "--exit", "--output", "json").splitlines()
+    shown = [json.loads(line) for line in lines]
+    assert sorted(each["topic"] for each in shown) == [ours, ours, theirs]
+    assert [each["value"] for each in shown] == [VALUES[kind]] * 3
+
+
+def test_a_registry_rejects_an_incompatible_schema_of_a_command(
+    broker: BrokerProcess, apicurio: Apicurio, clients: Callable[[], SchemaRegistry], tmp_path: Path
+) -> None:
+    side, registry = Running(broker.bootstrap), ("--schema-registry", apicurio.url)
+    side.done("topic", "create", "rejected")
+    for number, fields in enumerate(([], [{"name": "city", "type": "string"}])):
+        (tmp_path / f"{number}.avsc").write_text(avro(*fields))
+    line = json.dumps({"id": "a", "pieces": 1})
+    side.done("produce", "rejected", *registry, "--value-schema", f"@{tmp_path}/0.avsc", stdin=line)
+    clients().client().set_compatibility("rejected-value", "BACKWARD")
+    code, text = side.failure("produce", "rejected", *registry, "--value-schema", f"@{tmp_path}/1.avsc", stdin=line)
+    assert code == 1
+    assert "subject rejected-value: " in text
+    assert "(HTTP 409)" in text
+    assert side.failure("produce", "rejected", *registry, "--value-schema", "77000", stdin=line)[0] == 3
+    assert len(side.done("consume", "rejected", *registry, "--exit").splitlines()) == 1

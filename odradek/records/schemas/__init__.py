@@ -1,0 +1,1 @@
+"""Records with schemas in a schema registry: Avro, JSON Schema and Protobuf in Confluent's wire format."""
