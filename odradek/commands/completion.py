@@ -12,7 +12,7 @@ from typing import Final
 import click
 
 from odradek.admin.client import AdminClient
-from odradek.commands.session import ConnectionOptions, open_client
+from odradek.commands.session import ConnectionOptions, F, open_client
 
 TIMEOUT_S: Final = 2.0
 SHELLS: Final = ("bash", "zsh", "fish")
@@ -22,6 +22,19 @@ Complete = Callable[[click.Context, click.Parameter, str], list[str]]
 def complete_topics(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
     """The topics whose names begin with the word."""
     return _complete(context, incomplete, _topics)
+
+
+def topics_option(*, required: bool = False) -> Callable[[F], F]:
+    """The option --topic of commands that change committed offsets: topics, or partitions of them."""
+    return click.option(
+        "--topic",
+        "topics",
+        multiple=True,
+        required=required,
+        metavar="TOPIC[:PARTITION,...]",
+        shell_complete=complete_topics,
+        help="Whose offsets. Can be given again.",
+    )
 
 
 def complete_groups(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:

@@ -10,7 +10,7 @@ import click
 from odradek.admin import group_offsets, groups, lag
 from odradek.admin.groups import GroupDescription, MemberDescription
 from odradek.admin.lag import PartitionLag
-from odradek.commands.completion import complete_groups, complete_topics
+from odradek.commands.completion import complete_groups, topics_option
 from odradek.commands.failures import failure_of
 from odradek.commands.group_reset import reset
 from odradek.commands.output import Column, TextTable
@@ -147,15 +147,7 @@ def delete(session: CommandSession, group_ids: tuple[str, ...], yes: bool, dry_r
 
 @group.command("delete-offsets")
 @click.argument("group_id", metavar="GROUP", shell_complete=complete_groups)
-@click.option(
-    "--topic",
-    "topics",
-    multiple=True,
-    required=True,
-    metavar="TOPIC[:PARTITION,...]",
-    shell_complete=complete_topics,
-    help="Whose offsets. Can be given again.",
-)
+@topics_option(required=True)
 @yes_option
 @dry_run_option
 @connects

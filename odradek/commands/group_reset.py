@@ -16,7 +16,7 @@ from odradek.admin import group_offsets, groups, offset_reset
 from odradek.admin.client import AdminClient
 from odradek.admin.groups import DEAD, EMPTY
 from odradek.admin.offset_reset import OffsetChange, Target
-from odradek.commands.completion import complete_groups, complete_topics
+from odradek.commands.completion import complete_groups, topics_option
 from odradek.commands.failures import failure_of
 from odradek.commands.get_offsets import partitions_of
 from odradek.commands.output import Column, TextTable
@@ -48,14 +48,7 @@ class Where(NamedTuple):
 
 @click.command()
 @click.argument("group_id", metavar="GROUP", shell_complete=complete_groups)
-@click.option(
-    "--topic",
-    "topics",
-    multiple=True,
-    metavar="TOPIC[:PARTITION,...]",
-    shell_complete=complete_topics,
-    help="Whose offsets. Can be given again.",
-)
+@topics_option()
 @click.option("--all-topics", is_flag=True, help="Every topic with a committed offset of the group.")
 @click.option("--to-earliest", is_flag=True, help="To the first record.")
 @click.option("--to-latest", is_flag=True, help="To the end: only later records are read.")

@@ -14,8 +14,7 @@ import pytest
 from odradek.broker_process import BrokerProcess
 from odradek.commands.output import time_text
 from odradek.security import Security
-from tests.commands.running import STOCK, Running
-from tests.jvm.tools import run_tool
+from tests.commands.running import Running, SecuredRunning
 from tests.security.token_broker import TokenBroker
 from tests.security.token_requests import rows_of
 
@@ -156,21 +155,6 @@ def test_quotas_are_those_of_kafka_configs(side: Running, name: str) -> None:
     assert side.failure("quota", "set", "producer_byte_rate=1", "--user", name, *address)[0] == 2
 
 
-class Secured(Running):
-    """A broker whose commands and tools log in as a user."""
-
-    def __init__(self, bootstrap: str, properties: Path) -> None:
-        super().__init__(bootstrap)
-        self.properties = properties
-
-    def run(self, *arguments: str, stdin: str = "") -> Any:
-        return super().run(*arguments, "--command-config", str(self.properties), stdin=stdin)
-
-    def stock(self, tool: str, *arguments: str, check: bool = True) -> str:
-        where = ["--bootstrap-server", self.bootstrap, "--command-config", str(self.properties)]
-        return run_tool(STOCK, tool, [*where, *arguments], check=check).stdout
-
-
 @pytest.fixture(scope="module")
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     properties = {"delegation.token.secret.key": "secret", "connection.failed.authentication.delay.ms": "10"}
@@ -190,14 +174,14 @@ def token_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TokenBrok
 
 
 @pytest.fixture(params=["odradek", "kafka"])
-def with_tokens(request: pytest.FixtureRequest, secured: BrokerProcess, token_broker: TokenBroker) -> Secured:
+def with_tokens(request: pytest.FixtureRequest, secured: BrokerProcess, token_broker: TokenBroker) -> SecuredRunning:
     if request.param == "odradek":
-        return Secured(secured.bootstrap, secured.client_properties("alice"))
+        return SecuredRunning(secured.bootstrap, secured.client_properties("alice"))
     _, bootstrap, _, path = token_broker.clients.user("alice")
-    return Secured(bootstrap, Path(path))
+    return SecuredRunning(bootstrap, Path(path))
 
 
-def stock_tokens(side: Secured) -> dict[str, tuple[str, ...]]:
+def stock_tokens(side: SecuredRunning) -> dict[str, tuple[str, ...]]:
     rows = rows_of(side.stock("kafka-delegation-tokens", "--describe", "--owner-principal", "User:alice"))
     keys = ("HMAC", "OWNER", "REQUESTER", "RENEWERS")
     return {row["TOKENID"]: tuple(row[key] for key in keys) for row in rows}
@@ -209,7 +193,7 @@ def our_tokens(rows: list[dict[str, Any]]) -> dict[str, tuple[str, ...]]:
     }
 
 
-def test_tokens_are_created_renewed_and_expired(with_tokens: Secured) -> None:
+def test_tokens_are_created_renewed_and_expired(with_tokens: SecuredRunning) -> None:
     side = with_tokens
     (made,) = side.data("token", "create", "--renewer", "User:bob", "--max-life", "2h")
     assert (made["owner"], made["renewers"], made["max_ms"] - made["issue_ms"]) == (
@@ -238,7 +222,7 @@ def test_a_connection_without_a_login_has_no_tokens(side: Running) -> None:
 
 def test_a_command_logs_in_with_a_token(secured: BrokerProcess, tmp_path: Path) -> None:
     """Java's `tokenauth`, and the same in librdkafka's names."""
-    login = Secured(secured.bootstrap, secured.client_properties("alice"))
+    login = SecuredRunning(secured.bootstrap, secured.client_properties("alice"))
     (made,) = login.data("token", "create")
     java = login.properties.read_text().splitlines()
     module = "org.apache.kafka.common.security.scram.ScramLoginModule"
@@ -246,7 +230,7 @@ def test_a_command_logs_in_with_a_token(secured: BrokerProcess, tmp_path: Path) 
     path = tmp_path / "token.properties"
     kept = [line for line in java if not line.startswith(("sasl.jaas.config", "sasl.mechanism"))]
     path.write_text("\n".join([*kept, "sasl.mechanism=SCRAM-SHA-256", f"sasl.jaas.config={jaas}"]))
-    by_token = Secured(secured.bootstrap, path)
+    by_token = SecuredRunning(secured.bootstrap, path)
     assert by_token.data("broker", "list") == login.data("broker", "list")
     assert by_token.failure("token", "create")[1].endswith("(DELEGATION_TOKEN_REQUEST_NOT_ALLOWED)\n")
 
@@ -257,18 +241,18 @@ def test_properties_of_both_kinds_of_clients(secured: BrokerProcess, tmp_path: P
     librdkafka.write_text("".join(f"{name}={value}\n" for name, value in config.items()))
     for mechanism in ("SCRAM-SHA-512", "PLAIN"):
         java = secured.client_properties("alice", mechanism=mechanism)
-        assert Secured(secured.bootstrap, java).data("broker", "list")[0]["broker"] == 0
-    assert Secured(secured.bootstrap, librdkafka).data("broker", "list")[0]["broker"] == 0
-    Secured(secured.bootstrap, librdkafka).done("topic", "create", "secured")
+        assert SecuredRunning(secured.bootstrap, java).data("broker", "list")[0]["broker"] == 0
+    assert SecuredRunning(secured.bootstrap, librdkafka).data("broker", "list")[0]["broker"] == 0
+    SecuredRunning(secured.bootstrap, librdkafka).done("topic", "create", "secured")
     for number, path in enumerate((secured.client_properties("alice"), librdkafka)):
-        side = Secured(secured.bootstrap, path)
+        side = SecuredRunning(secured.bootstrap, path)
         side.done("produce", "secured", stdin=f"{number}\n")
         assert side.done("consume", "secured", "--tail", "1", "--exit") == f"{number}\n"
     wrong = tmp_path / "wrong.properties"
     wrong.write_text(librdkafka.read_text().replace(f"sasl.password={config['sasl.password']}", "sasl.password=guess"))
-    status, text = Secured(secured.bootstrap, wrong).failure("topic", "list")
+    status, text = SecuredRunning(secured.bootstrap, wrong).failure("topic", "list")
     assert status == 4
     assert text.startswith(f"odradek: SASL/{config['sasl.mechanism']} with {secured.bootstrap} failed: ")
     assert "guess" not in text
     wrong.write_text("security.protocol=SSL\nssl.keystore.location=/none\nssl.keystore.type=PEM\n")
-    assert Secured(secured.bootstrap, wrong).failure("topic", "list")[0] == 2
+    assert SecuredRunning(secured.bootstrap, wrong).failure("topic", "list")[0] == 2
