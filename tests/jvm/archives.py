@@ -1,5 +1,5 @@
-"""Archives of loaded classes (Java's class data sharing, JEP 350): Apache Kafka and ZooKeeper start with a third less
-CPU when their classes come from one, a client program with half, and the tests start them dozens of times.
+"""Archives of loaded classes (Java's class data sharing, JEP 350): Apache Kafka, ZooKeeper and Spark start with a third
+less CPU when their classes come from one, a client program with half, and the tests start them dozens of times.
 
 An archive is written by a process of Java when it ends, and holds for the class path and the Java that it was made
 with; Java ignores one that does not fit. Benchmarks do not use them: there Kafka runs as its users run it.
@@ -8,20 +8,33 @@ with; Java ignores one that does not fit. Benchmarks do not use them: there Kafk
 from __future__ import annotations
 
 import asyncio
+import os
+import sys
 import tempfile
 from collections.abc import Mapping
 from functools import partial
+from importlib import metadata
 from pathlib import Path
+from typing import Final
 
 from odradek.ports import free_port
 from tests.jvm import kraft
-from tests.jvm.cache import Say, cache_folder, obtain, say_to_stderr
+from tests.jvm.cache import Say, cache_folder, obtain, run_quietly, say_to_stderr
 from tests.jvm.jars import PINNED
-from tests.jvm.java import find_java
+from tests.jvm.java import find_java, java_home
 from tests.jvm.kafka import SMALL_JVM, START_TIMEOUT_S, VERSION, ZOOKEEPER_JVM, Kafka, running_kafka
 from tests.jvm.process import CLIENTS, OLDEST_CLIENTS, QUICK_START, QUIET, java_command, run_java
 from tests.jvm.tools import VERSIONS
 
+SPARK_JVM: Final = (
+    *("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmn400m", "-Xshare:auto"),
+    # With one compiler Java reserves 48 MB for compiled code, which Spark and its generated classes fill: then the JVM
+    # discards compiled methods all the time, and interprets them.
+    *("-XX:ReservedCodeCacheSize=256m", "-XX:MetaspaceSize=256m"),
+    *("-XX:+UnlockDiagnosticVMOptions", "-XX:-BytecodeVerificationRemote"),  # of Spark's own jars
+    "-Djdk.lang.Process.launchMechanism=VFORK",  # Hadoop runs chmod for each file that it makes
+)
+"""A JVM of Spark that is soon at speed."""
 _CONSUMERS = {
     "2.8.2": "kafka.tools.ConsoleConsumer",
     "3.9.2": "org.apache.kafka.tools.consumer.ConsoleConsumer",
@@ -61,6 +74,28 @@ def make_archives(say: Say = say_to_stderr) -> None:
         pinned = "\n".join(str(jar) for version in consumers for jar in PINNED[version])
         stamp = f"{java} {java.stat().st_mtime_ns}\n{pinned}"
         obtain(cache_folder() / "classes" / name, stamp, partial(_fill_with_clients, consumers=consumers))
+    # Java compares the paths of the jars, which are in this environment.
+    stamp = f"{java} {java.stat().st_mtime_ns}\n{metadata.version('pyspark')}"
+    obtain(_spark_archive().parent, stamp, _fill_with_spark)
+
+
+def spark_archive_options() -> tuple[str, ...]:
+    """Java's options for the archive of Spark's classes, whether or not it is there or fits: Java does not warn."""
+    return f"-XX:SharedArchiveFile={_spark_archive()}", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"
+
+
+def _spark_archive() -> Path:
+    return Path(sys.prefix) / "spark-classes" / "driver.jsa"
+
+
+def _fill_with_spark(folder: Path) -> None:
+    archive = folder / _spark_archive().name
+    options = " ".join((*SPARK_JVM, f"-XX:ArchiveClassesAtExit={archive}"))
+    run_quietly(
+        [sys.executable, "-m", "tests.jvm.spark_classes", options],
+        failure="Spark's classes cannot be archived",
+        environment={**os.environ, "JAVA_HOME": str(java_home(find_java()))},
+    )
 
 
 def _fill_with_kraft(folder: Path) -> None:

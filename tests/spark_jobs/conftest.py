@@ -12,6 +12,7 @@ from odradek.broker_process import BrokerProcess
 from odradek.cluster_process import ClusterProcess
 from odradek.spark_jobs.connector import JARS_VARIABLE
 from odradek.spark_jobs.session import open_session
+from tests.jvm.archives import SPARK_JVM, spark_archive_options
 from tests.jvm.jars import classpath
 from tests.jvm.java import find_java, java_home
 
@@ -19,16 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 QUICK_JVM: Final[Mapping[str, str]] = {
-    "spark.driver.extraJavaOptions": " ".join(
-        (
-            *("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmn400m", "-Xshare:auto"),
-            # With one compiler Java reserves 48 MB for compiled code, which Spark and its generated classes fill: then
-            # the JVM discards compiled methods all the time, and interprets them.
-            *("-XX:ReservedCodeCacheSize=256m", "-XX:MetaspaceSize=256m"),
-            *("-XX:+UnlockDiagnosticVMOptions", "-XX:-BytecodeVerificationRemote"),  # of Spark's own jars
-            "-Djdk.lang.Process.launchMechanism=VFORK",  # Hadoop runs chmod for each file that it makes
-        )
-    ),
+    "spark.driver.extraJavaOptions": " ".join((*SPARK_JVM, *spark_archive_options())),
 }
 """How soon the JVM is at speed. No setting of Spark's planning or execution is changed in tests: its settings are those
 of users.
