@@ -18,6 +18,7 @@ LAZY: Final = {
     "cluster": "odradek.cluster_cli:cluster",
     "completion": "odradek.commands.completion:completion",
     "config": "odradek.commands.config:config",
+    "console": "odradek.commands.console:console",
     "consume": "odradek.commands.consume:consume",
     "dump-log": "odradek.log_cli:dump_log",
     "get-offsets": "odradek.commands.get_offsets:get_offsets",

@@ -264,6 +264,15 @@ def test_only_runtime_modules_import_the_clients_and_two_modules_rocksdb() -> No
     assert users["rocksdict"] == {"odradek.streams.stores.rocks_map", "odradek.streams.stores.rocksdb_memory"}
 
 
+def test_only_the_pages_of_the_console_import_its_web_packages() -> None:
+    """Its data serves the terminal, too, and no other command needs the extra."""
+    web = {"starlette", "uvicorn", "jinja2", "js_lib_htmx"}
+    for module, path in SOURCES.items():
+        if not module.startswith("odradek.console.web"):
+            for line, name in imports(path):
+                assert name.split(".")[0] not in web, f"{path}:{line}"
+
+
 def test_spark_jobs_import_spark_and_click_and_one_module_kafkas_classes() -> None:
     known = {*sys.stdlib_module_names, "odradek", "pyspark", "py4j", "click", "matplotlib"}
     for module, path in SOURCES.items():

@@ -196,6 +196,15 @@ _CONNECTION: Final[Sequence[Callable[[F], F]]] = (
         help="Properties of a Kafka client, by Java's or librdkafka's names: TLS and SASL.",
     ),
 )
+
+
+def connection_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command --bootstrap-server, --profile and --command-config."""
+    for option in reversed(_CONNECTION):
+        command = option(command)
+    return command
+
+
 yes_option: Final = click.option("--yes", "-y", is_flag=True, help="Change without asking.")
 dry_run_option: Final = click.option("--dry-run", is_flag=True, help="Only show what would change.")
 
@@ -220,7 +229,7 @@ def connects(
         output: str,
         **others: Any,
     ) -> None:
-        if _is_overridden_by_profile():
+        if is_overridden_by_profile():
             bootstrap_server = None
         session = CommandSession(ConnectionOptions(bootstrap_server, profile, command_config, timeout_s), output)
         try:
@@ -247,13 +256,10 @@ def connects(
         envvar="ODRADEK_OUTPUT" if formats is FORMATS else None,
         help="For a reader, or for programs.",
     )
-    command: Callable[..., None] = timeout(output_option(run))
-    for option in reversed(_CONNECTION):
-        command = option(command)
-    return command
+    return connection_options(timeout(output_option(run)))
 
 
-def _is_overridden_by_profile() -> bool:
+def is_overridden_by_profile() -> bool:
     """Whether the address is from the environment and the profile is not: the profile has its own address."""
     source = click.get_current_context().get_parameter_source
     return (

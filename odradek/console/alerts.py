@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
+from urllib.parse import quote
 
 from odradek.admin.topics import NO_LEADER, PartitionInfo
 from odradek.console.history import ClusterHistory
@@ -100,7 +101,7 @@ def _of_disks(history: ClusterHistory) -> Iterator[ClusterAlert]:
 
 def _of_groups(history: ClusterHistory, sample: ClusterSample) -> Iterator[ClusterAlert]:
     for group in sample.groups.values():
-        path = f"/groups/{group.group_id}"
+        path = f"/group?id={quote(group.group_id, safe='')}"
         if not group.lag:
             continue
         series = history.lags_of(group.group_id)

@@ -1,0 +1,45 @@
+"""What `odradek console` was started with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from odradek.console.sampler import INTERVAL_S
+from odradek.metrics_source import MetricsSource
+
+PASSWORD_MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+_CREDENTIALS: Final = ("sasl.username", "sasl.password", "sasl.jaas.config")
+
+
+@dataclass(frozen=True, slots=True)
+class ConsoleSettings:
+    """`properties` are those of a Kafka client, by Java's or librdkafka's names."""
+
+    bootstrap: str
+    properties: Mapping[str, str] = field(default_factory=dict)
+    host: str = "127.0.0.1"
+    port: int = 8080
+    hosts: frozenset[str] = frozenset()
+    """Names beside localhost and `host` by which browsers reach the console."""
+    allow_changes: bool = False
+    data_dirs: tuple[Path, ...] = ()
+    metrics: tuple[MetricsSource, ...] = ()
+    interval_s: float = INTERVAL_S
+
+    @property
+    def requires_login(self) -> bool:
+        """Whether the cluster authenticates its users with SASL: each user of the console then logs in to it."""
+        return self.properties.get("security.protocol", "").upper().startswith("SASL")
+
+    @property
+    def mechanism(self) -> str:
+        """The SASL mechanism of logins."""
+        return self.properties.get("sasl.mechanism", self.properties.get("sasl.mechanisms", "")).upper()
+
+    def properties_of(self, user: str, password: str) -> dict[str, str]:
+        """The properties with which a user connects: the configured credentials are left out."""
+        kept = {name: value for name, value in self.properties.items() if name not in _CREDENTIALS}
+        return {**kept, "sasl.mechanism": self.mechanism, "sasl.username": user, "sasl.password": password}

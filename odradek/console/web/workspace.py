@@ -1,0 +1,121 @@
+"""The connections of one login: clients for requests, a sampler, a browser of records."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from typing import Final, Protocol
+
+from odradek.admin.client import AdminClient
+from odradek.admin.properties import librdkafka_properties
+from odradek.commands.session import parse_bootstrap, security_of
+from odradek.console.history import ClusterHistory
+from odradek.console.messages import RecordBrowser
+from odradek.console.sampler import ClusterSampler
+from odradek.console.web.settings import ConsoleSettings
+
+TIMEOUT_S: Final = 10.0
+"""For the requests of one page."""
+SAMPLER_TIMEOUT_S: Final = 5.0
+MOST_IDLE: Final = 4
+"""Clients that are kept open between requests."""
+
+
+class Workspace(Protocol):
+    """What pages need of a cluster."""
+
+    @property
+    def history(self) -> ClusterHistory:
+        """What the sampler has kept."""
+        ...
+
+    @property
+    def browser(self) -> RecordBrowser:
+        """Reads and writes records."""
+        ...
+
+    def client(self) -> AbstractContextManager[AdminClient]:
+        """A client for one request of a page."""
+        ...
+
+    def refresh(self) -> None:
+        """Take a sample now, after a change."""
+        ...
+
+    def close(self) -> None:
+        """Close all connections."""
+        ...
+
+
+class ClusterWorkspace:
+    """The connections of one login to a cluster. Any thread may use it."""
+
+    def __init__(self, settings: ConsoleSettings, properties: Mapping[str, str]) -> None:
+        """Starts the sampler. Raises SecurityConfigError."""
+        self._addresses = parse_bootstrap(settings.bootstrap)
+        self._security = security_of(properties)
+        self._lock = threading.Lock()
+        self._idle: list[AdminClient] = []
+        self._browser = RecordBrowser(
+            {
+                "bootstrap.servers": settings.bootstrap,
+                "client.id": "odradek-console",
+                "log_level": 0,
+                **librdkafka_properties(properties),
+            }
+        )
+        self._sampler = ClusterSampler(
+            lambda: self._connect(SAMPLER_TIMEOUT_S), interval_s=settings.interval_s, metrics=settings.metrics
+        )
+        self._sampler.start()
+
+    @property
+    def history(self) -> ClusterHistory:
+        """What the sampler has kept."""
+        return self._sampler.history
+
+    @property
+    def browser(self) -> RecordBrowser:
+        """Reads and writes records."""
+        return self._browser
+
+    @contextmanager
+    def client(self) -> Iterator[AdminClient]:
+        """A client for one request of a page; after an error of the connection it is not used again."""
+        with self._lock:
+            lent = self._idle.pop() if self._idle else None
+        lent = lent or self._connect(TIMEOUT_S)
+        try:
+            yield lent
+        except OSError:
+            lent.close()
+            raise
+        except BaseException:
+            self._give_back(lent)
+            raise
+        else:
+            self._give_back(lent)
+
+    def refresh(self) -> None:
+        """Take a sample now, after a change."""
+        self._sampler.refresh()
+
+    def close(self) -> None:
+        """End the sampler and close all connections."""
+        self._sampler.close()
+        self._browser.close()
+        with self._lock:
+            for client in self._idle:
+                client.close()
+            self._idle.clear()
+
+    def _connect(self, timeout_s: float) -> AdminClient:
+        return AdminClient(self._addresses, self._security, client_id="odradek-console", timeout_s=timeout_s)
+
+    def _give_back(self, client: AdminClient) -> None:
+        with self._lock:
+            if len(self._idle) < MOST_IDLE:
+                self._idle.append(client)
+                return
+        client.close()
