@@ -40,19 +40,19 @@ class RecordView:
     """In UTC, as 2026-01-31 12:00:00.000Z; empty without a timestamp."""
 
 
-def record_view(record: ConsumedRecord, longest: int = SHORT) -> RecordView:
-    """The record as text of at most `longest` characters for each part."""
+def record_view(record: ConsumedRecord, longest: int = SHORT, *, indented: bool = False) -> RecordView:
+    """The record as text of at most `longest` characters for each part; JSON in one line, or indented."""
     return RecordView(
         record,
-        content_view(record.key, longest),
-        content_view(record.value, longest),
-        tuple((name, content_view(value, longest)) for name, value in record.headers),
+        content_view(record.key, longest, indented=indented),
+        content_view(record.value, longest, indented=indented),
+        tuple((name, content_view(value, longest, indented=indented)) for name, value in record.headers),
         time_text(record.timestamp),
     )
 
 
-def content_view(data: bytes | None, longest: int = SHORT) -> ContentView:
-    """Bytes as text."""
+def content_view(data: bytes | None, longest: int = SHORT, *, indented: bool = True) -> ContentView:
+    """Bytes as text of at most `longest` characters."""
     if data is None:
         return ContentView("null", "", 0)
     if not data:
@@ -63,7 +63,7 @@ def content_view(data: bytes | None, longest: int = SHORT) -> ContentView:
         return _binary(data, longest)
     if text[0] in "{[" and len(data) <= LONGEST:
         try:
-            shown = json.dumps(json.loads(text), indent=2, ensure_ascii=False)
+            shown = json.dumps(json.loads(text), indent=2 if indented else None, ensure_ascii=False)
         except (ValueError, RecursionError):
             pass
         else:

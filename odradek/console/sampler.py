@@ -23,7 +23,7 @@ from odradek.metrics_source import MetricsSource, PageError
 LOG = logging.getLogger(__name__)
 INTERVAL_S: Final = 2.0
 IDLE_FACTOR: Final = 9
-DISK_INTERVAL_S: Final = 30.0
+DISK_INTERVAL_S: Final = 10.0
 METRICS_INTERVAL_S: Final = 10.0
 
 

@@ -114,7 +114,7 @@ def test_pages_are_not_kept_by_the_browser_and_static_files_are() -> None:
     assert "immutable" in client.get("/static/htmx.min.js").headers["cache-control"]
 
 
-def test_htmx_is_the_file_that_browsers_are_told_to_expect() -> None:
+def test_htmx_is_the_file_of_the_digest_in_the_pages() -> None:
     digest = base64.b64encode(hashlib.sha384(static_file("htmx.min.js")).digest()).decode()
     assert f"sha384-{digest}" == HTMX_INTEGRITY
 

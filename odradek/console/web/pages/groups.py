@@ -99,7 +99,7 @@ def ask_delete(request: ViewRequest) -> Shown:
     path = f"/group?id={quote(group_id, safe='')}"
     values = {
         "heading": f"Delete group {group_id}",
-        "what": "The group and its committed offsets are deleted. Its consumers begin again as auto.offset.reset says.",
+        "what": "The group and its committed offsets are deleted. Its consumers begin again by auto.offset.reset.",
         "name": group_id,
         "hidden": {"id": group_id},
         "back": path,

@@ -46,7 +46,7 @@ def show(request: ViewRequest) -> Shown:
     offset = int(request.params["offset"])
     with request.client() as client:
         record = request.workspace.browser.record_at(client, (topic, partition), offset)
-    view = None if record is None else record_view(record, LONGEST)
+    view = None if record is None else record_view(record, LONGEST, indented=True)
     values = {"topic": topic, "partition": partition, "offset": offset, "view": view}
     return Shown("record.html", values, 200 if view is not None else 404)
 
