@@ -10,6 +10,7 @@ import errno
 import os
 import sys
 from collections.abc import Container
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -22,6 +23,7 @@ from odradek.commands.session import DEFAULT_BOOTSTRAP, CommandSession, connects
 from odradek.standard_streams import print_line
 
 if TYPE_CHECKING:
+    from odradek.cluster_console import ConsolePlan
     from odradek.registry_repair import Inspection
 
 
@@ -55,7 +57,26 @@ def cluster() -> None:
     help="Of the registry, for tools with --zookeeper; it listens on 127.0.0.1. 0 takes a free one.",
 )
 @click.option("--property", "properties", multiple=True, metavar="KEY=VALUE", help="A property for every broker.")
-def up(brokers: int, data: Path, host: str, port: int, registry_port: int, properties: tuple[str, ...]) -> None:
+@click.option("--console", is_flag=True, help="Serve the web console, too; see `odradek console`.")
+@click.option(
+    "--console-port",
+    type=click.IntRange(0, 65535),
+    default=8080,
+    show_default=True,
+    help="Of the console, on 127.0.0.1. 0 takes a free one.",
+)
+@click.option("--allow-changes", is_flag=True, help="With --console: let its users change the cluster.")
+def up(
+    brokers: int,
+    data: Path,
+    host: str,
+    port: int,
+    registry_port: int,
+    properties: tuple[str, ...],
+    console: bool,
+    console_port: int,
+    allow_changes: bool,
+) -> None:
     """Run a cluster until Ctrl-C: a process for each broker, the registry in this one.
 
     Topics get three replicas, and acks=all waits for two, as far as there are brokers, unless --property overrides
@@ -75,6 +96,7 @@ def up(brokers: int, data: Path, host: str, port: int, registry_port: int, prope
         port,
         _parse_properties(properties, cluster_up.OWN_PROPERTIES),
         registry_port,
+        _console_plan(console_port, allow_changes) if console else None,
     )
     try:
         cluster_up.run(plan, cluster_up.say_on_stdout)
@@ -108,6 +130,16 @@ def restart(broker_id: int, data: Path) -> None:
         print_line(ask_restart(data.absolute(), broker_id))
     except ControlError as error:
         _fail(str(error))
+
+
+def _console_plan(port: int, allow_changes: bool) -> ConsolePlan:
+    """Ends the command where the console's packages are missing, before a broker starts."""
+    from odradek.cluster_console import ConsolePlan
+
+    for name in ("starlette", "uvicorn", "jinja2", "js_lib_htmx", "confluent_kafka"):
+        if find_spec(name) is None:
+            _fail(f"the console needs the package {name}: the extra `console`")
+    return ConsolePlan(port, allow_changes)
 
 
 def _parse_properties(texts: tuple[str, ...], own: Container[str]) -> dict[str, str]:

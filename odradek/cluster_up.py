@@ -3,6 +3,7 @@
     DIR/registry/     the journal of the registry: topics and their state outlive a restart
     DIR/1/, DIR/2/…   the brokers' data
     DIR/broker-1.log  the log of broker 1
+    DIR/console.log   that of the console, with --console
     DIR/registry-jaas.conf  the login of the registry, with zookeeper.set.acl=true
     DIR/control       the path for `odradek cluster restart` to this process (`cluster_control`)
 
@@ -26,6 +27,7 @@ from odradek import __version__
 from odradek.broker.registry import znodes
 from odradek.broker.registry.interface import RegistryError
 from odradek.broker.runtime.stop_signals import stop_signals
+from odradek.cluster_console import ClusterConsole, ConsolePlan, ConsoleStartError
 from odradek.cluster_control import ControlServer
 from odradek.ready_process import OWN_COMMAND, UNTIL_STDIN_ENDS, port_in
 from odradek.registry_login import ensure_jaas_file, environment
@@ -56,6 +58,8 @@ class ClusterPlan(NamedTuple):
     properties: Mapping[str, str]
     registry_port: int = 0
     """The port of the registry. 0 takes a free one."""
+    console: ConsolePlan | None = None
+    """The console to start with it."""
 
     @property
     def is_registry_secured(self) -> bool:
@@ -162,6 +166,7 @@ class _Cluster:
         self._watchers: dict[int, asyncio.Task[None]] = {}
         self._restarting: set[int] = set()
         self._environment: dict[str, str] | None = None
+        self._console = None if plan.console is None else ClusterConsole(plan.console, plan.folder)
         self._none_left = asyncio.Event()
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
@@ -183,10 +188,13 @@ class _Cluster:
             try:
                 await self._start(served.port)
                 await control.start()
+                await self._start_console()
                 self._announce()
                 await self._watch(served)
             finally:
                 await control.close()
+                if self._console is not None:
+                    await self._console.stop()
                 await self._end(served)
 
     def _interrupted(self) -> None:
@@ -210,6 +218,19 @@ class _Cluster:
                 each.cancel()
             await asyncio.gather(*coming_up, stopped, return_exceptions=True)
 
+    async def _start_console(self) -> None:
+        if self._console is None or self._stop.is_set():
+            return
+        data_dirs = {each: self._plan.folder / str(each) for each in self._children}
+        try:
+            address = await self._console.start(self._addresses(), data_dirs)
+        except ConsoleStartError as error:
+            raise UpError(str(error)) from error
+        self._say(f"console at {address}")
+
+    def _addresses(self) -> str:
+        return ",".join(f"{child.host}:{child.port}" for child in self._children.values())
+
     async def _launch(self, broker_id: int, registry_port: int, port: int = 0) -> _Child:
         """Start a process; `port` is the previous port of the broker."""
         overrides = self._plan.overrides(broker_id, registry_port)
@@ -221,6 +242,7 @@ class _Cluster:
                 *OWN_COMMAND,
                 "broker",
                 *(f"--override={name}={value}" for name, value in overrides.items()),
+                *(() if self._console is None else ("--metrics", self._console.metrics_of(broker_id))),
                 UNTIL_STDIN_ENDS,
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
@@ -235,10 +257,11 @@ class _Cluster:
             return
         for child in self._children.values():
             self._say(self._line(child))
-        addresses = [f"{child.host}:{child.port}" for child in self._children.values()]
+        addresses = self._addresses()
         self._say(
-            f"odradek {__version__} ready: cluster at {','.join(addresses)}, data in {self._plan.folder}; "
-            f"try odradek cluster status --bootstrap-server {addresses[0]}, or any Kafka tool; Ctrl-C stops it"
+            f"odradek {__version__} ready: cluster at {addresses}, data in {self._plan.folder}; "
+            f"try odradek cluster status --bootstrap-server {addresses.partition(',')[0]}, or any Kafka tool; Ctrl-C "
+            "stops it"
         )
 
     def _line(self, child: _Child) -> str:

@@ -51,6 +51,7 @@ _LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
     show_default=True,
     help="Seconds between samples of the cluster; more where reading it takes long.",
 )
+@click.option("--until-stdin-ends", is_flag=True, hidden=True, help="Stop when the parent has ended.")
 def console(
     bootstrap_server: str | None,
     profile: str | None,
@@ -62,6 +63,7 @@ def console(
     data_dirs: tuple[Path, ...],
     metrics: tuple[str, ...],
     interval_s: float,
+    until_stdin_ends: bool,
 ) -> None:
     """Serve web pages for a cluster, until Ctrl-C.
 
@@ -90,6 +92,10 @@ def console(
         interval_s,
     )
     _check(settings)
+    if until_stdin_ends:
+        from odradek.service import stop_when_stdin_ends
+
+        stop_when_stdin_ends()
     serve(settings)
 
 

@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -283,3 +284,17 @@ def test_a_wrong_argument_is_reported_before_any_process_starts(up: Start, argum
     assert cluster.end() == []
     assert cluster.process.stop() == 2
     assert printed in "\n".join(cluster.complaints())
+
+
+def test_the_console_starts_and_ends_with_the_cluster(up: Start) -> None:
+    cluster = up("--brokers=1", "--console", "--console-port=0")
+    address = re.search(r"console at (http://\S+)", cluster.await_line("console at "))[1]  # type: ignore[index]
+    cluster.await_ready()
+    with urllib.request.urlopen(f"{address}/brokers") as answer:
+        assert b"read-only" in answer.read()
+    with urllib.request.urlopen(f"{address}/logs") as answer:
+        assert b"Logs on disk" in answer.read()
+    cluster.signal(signal.SIGINT)
+    cluster.end()
+    with pytest.raises(OSError, match="refused"):
+        urllib.request.urlopen(f"{address}/brokers")
