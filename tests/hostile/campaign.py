@@ -9,6 +9,7 @@
     python -m tests hostile --survey FILE          the costliest requests of every API, with their outcomes in a file;
                                                    the same command continues a survey whose --minutes are over
     python -m tests hostile --table OURS KAFKAS    the table of two such files
+    python -m tests hostile --summary FILE         a table of the sizes in such a file
     python -m tests hostile --stretches            with another column: for how long the event loop served no other
                                                    connection at a stretch, at most
     python -m tests hostile --kafka                the same with Apache Kafka 3.9.2
@@ -38,7 +39,7 @@ from tests.hostile.misbehavior import HEADING as HEADING_OF_CLIENTS
 from tests.hostile.misbehavior import client_row, misbehave
 from tests.hostile.requests import SHAPES, Hostile, requests
 from tests.hostile.stretches import MEASURED, Stretches
-from tests.hostile.survey import NOT_SENT, read, survey, table
+from tests.hostile.survey import NOT_SENT, read, summary, survey, table
 
 SIZES: Final = (64_000, 1_000_000)
 WORST_ROWS: Final = 40
@@ -53,6 +54,9 @@ def main(arguments: Sequence[str]) -> int:
     options = _parser().parse_args(arguments)
     if options.table:
         print(*table(*map(read, options.table)), sep="\n")
+        return 0
+    if options.summary:
+        print(*summary(read(options.summary)), sep="\n")
         return 0
     if options.survey:
         return run_survey(options)
@@ -94,7 +98,7 @@ def run_requests(options: argparse.Namespace) -> int:
                     print("the time is over")
                     break
                 try:
-                    target.longest_stretch()
+                    target.longest_stretch_ms()
                     outcome = attack(target.running, request, options.timeout, options.connections)
                 except (OSError, IndexError) as error:
                     failures.append(f"{request.name}: {error!r}")
@@ -103,7 +107,7 @@ def run_requests(options: argparse.Namespace) -> int:
                     continue
                 outcomes.append(outcome)
                 if outcome.latencies.cpu_ms >= options.above or outcome.answer.startswith("none"):
-                    print(row(outcome) + target.longest_stretch(), flush=True)
+                    print(row(outcome) + _cell(target.longest_stretch_ms(), options), flush=True)
                 if outcome.answer.startswith("none"):
                     target.restart()
         finally:
@@ -117,7 +121,7 @@ def run_requests(options: argparse.Namespace) -> int:
 def run_survey(options: argparse.Namespace) -> int:
     """Run a survey; the status is 1 if it is not complete."""
     with tempfile.TemporaryDirectory(prefix="odradek-hostile-") as folder:
-        target = _Restarted(Path(folder), kafka=options.kafka)
+        target = _Restarted(Path(folder), kafka=options.kafka, is_measured=options.stretches)
         try:
             names = options.apis.lower().split(",") if options.apis else ()
             complete = survey(target, options.survey, time.monotonic() + options.minutes * 60, names)
@@ -125,6 +129,10 @@ def run_survey(options: argparse.Namespace) -> int:
             target.close()
     print("complete" if complete else "the time is over")
     return 0 if complete else 1
+
+
+def _cell(stretch_ms: float, options: argparse.Namespace) -> str:
+    return f"{stretch_ms:>9.1f}" if options.stretches else ""
 
 
 def row(outcome: Outcome) -> str:
@@ -190,10 +198,11 @@ class _Restarted:
             self._undo.callback(broker.kill)
             self.running, self._data = broker, broker.data_dir
         self.topic_id = prepare(self.running)
+        self.longest_stretch_ms()
 
-    def longest_stretch(self) -> str:
-        """The cell of the longest stretch since the last call; empty where it is not measured."""
-        return "" if self._stretches is None else f"{self._stretches.longest_ms():>9.1f}"
+    def longest_stretch_ms(self) -> float:
+        """The longest stretch of the loop since the last call or the start; 0 where it is not measured."""
+        return 0.0 if self._stretches is None else self._stretches.longest_ms()
 
     @property
     def logs(self) -> int:
@@ -237,6 +246,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--above", type=float, default=20.0, help="print requests that take the broker this many ms")
     parser.add_argument("--survey", type=Path, help="a file of outcomes, which is created or continued")
     parser.add_argument("--table", type=Path, nargs=2, help="files of surveys: of Odradek, of Apache Kafka")
+    parser.add_argument("--summary", type=Path, help="a file of a survey")
     parser.add_argument("--stretches", action="store_true", help="measure the stretches of Odradek's event loop")
     parser.add_argument("--kafka", action="store_true", help="Apache Kafka 3.9.2 in place of Odradek")
     return parser

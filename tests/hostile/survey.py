@@ -18,6 +18,7 @@ import json
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from statistics import median
 from threading import Event
 from typing import Final, NamedTuple, Protocol
 
@@ -27,6 +28,7 @@ from tests.hostile.bystander import cpu_s
 from tests.hostile.requests import requests
 
 SMALL, MIDDLE, LARGE = SIZES = (64_000, 1_000_000, 20_000_000)
+_SIZE_NAMES: Final = {SMALL: "64 KB", MIDDLE: "1 MB", LARGE: "20 MB"}
 CROWD: Final = 50
 TIMEOUT_S: Final = 1.5
 CROWD_TIMEOUT_S: Final = 3.0
@@ -66,6 +68,8 @@ class Cost(NamedTuple):
     longest_ms: float
     cpu_ms: float
     peak_mb: int
+    stretch_ms: float = 0.0
+    """The longest stretch of the event loop; 0 where it was not measured."""
 
     @property
     def rank(self) -> tuple[float, float]:
@@ -86,6 +90,10 @@ class Restartable(Protocol):
     @property
     def logs(self) -> int:
         """How many files and folders its directory has."""
+        ...
+
+    def longest_stretch_ms(self) -> float:
+        """The longest stretch of the event loop since the last call or the start; 0 where it is not measured."""
         ...
 
     def restart(self) -> None:
@@ -169,15 +177,17 @@ def _cost(target: Restartable, attempt: Attempt) -> Cost:
         wait_ms = RECOVERY_S * 1000
         return Cost(f"the broker does not answer: {error!r}", RECOVERY_S, wait_ms, wait_ms, wait_ms, 0)
     suspicious = connections > 1 or not outcome.answer.endswith(" B")
-    if (suspicious and not becomes_idle(target.running.pid)) or target.logs > MOST_FOLDERS:
+    must_restart = (suspicious and not becomes_idle(target.running.pid)) or target.logs > MOST_FOLDERS
+    stretch_ms = target.longest_stretch_ms()
+    if must_restart:
         target.restart()
-    return _measured(outcome)
+    return _measured(outcome, stretch_ms)
 
 
-def _measured(outcome: Outcome) -> Cost:
+def _measured(outcome: Outcome, stretch_ms: float) -> Cost:
     took = outcome.latencies
     times = round(took.p99_ms, 2), round(took.longest_ms, 2), round(took.cpu_ms, 2)
-    return Cost(outcome.answer, round(outcome.answered_s, 2), *times, outcome.peak_bytes >> 20)
+    return Cost(outcome.answer, round(outcome.answered_s, 2), *times, outcome.peak_bytes >> 20, stretch_ms)
 
 
 def becomes_idle(pid: int) -> bool:
@@ -201,12 +211,42 @@ def table(ours: Costs, kafkas: Costs) -> Iterator[str]:
         yield f"| {m.APIS[key].name} {' | '.join(cells)} |"
 
 
+def summary(costs: Costs) -> Iterator[str]:
+    """Markdown: a row for each size, alone and from CROWD connections, over all requests of it."""
+    yield (
+        "| requests | number | lost | p99 median, max ms | p99 of 100 ms and more | cpu median, max ms "
+        "| cpu over 20 ms | stretch median, max ms | over 12, 16, 20 ms | MB |"
+    )
+    yield "|---" * 10 + "|"
+    for crowd in (1, CROWD):
+        for size in SIZES:
+            found = [cost for each, cost in costs.items() if (each.size, each.connections) == (size, crowd)]
+            if found:
+                name = _SIZE_NAMES[size] + (f" from {crowd} connections" if crowd > 1 else "")
+                yield f"| {name} | {' | '.join(_summary(found))} |"
+
+
+def _summary(found: list[Cost]) -> Iterator[str]:
+    lost = [each for each in found if each.peak_mb == 0]
+    kept = [each for each in found if each.peak_mb]
+    p99, cpu, stretch = ([getattr(each, name) for each in kept] for name in ("p99_ms", "cpu_ms", "stretch_ms"))
+    yield str(len(found))
+    yield str(len(lost))
+    yield f"{median(p99):.0f}, {max(p99):.0f}"
+    yield str(sum(each >= 100 for each in p99))
+    yield f"{median(cpu):.0f}, {max(cpu):.0f}"
+    yield str(sum(each > 20 for each in cpu))
+    yield f"{median(stretch):.1f}, {max(stretch):.1f}"
+    yield ", ".join(str(sum(each > limit for each in stretch)) for limit in (12, 16, 20))
+    yield str(max(each.peak_mb for each in kept))
+
+
 def _cells(costs: Costs, key: int, connections: int) -> list[str]:
     found = [each for size in SIZES for each in costliest(costs, key, size, connections=connections)[:1]]
     if not found:
         return ["", "", "", ""]
     worst = max(found, key=lambda each: costs[each].rank)
     cost = costs[worst]
-    size = {SMALL: "64 KB", MIDDLE: "1 MB", LARGE: "20 MB"}[worst.size]
+    size = _SIZE_NAMES[worst.size]
     numbers = f"{cost.p99_ms:.0f}, {cost.longest_ms:.0f}", f"{cost.cpu_ms:.0f}", str(cost.peak_mb)
     return [f"{worst.name}, {size}", *numbers]

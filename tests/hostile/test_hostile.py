@@ -19,7 +19,7 @@ from tests.hostile.clients import prepare as prepare_clients
 from tests.hostile.misbehavior import misbehave
 from tests.hostile.requests import SHAPES, requests
 from tests.hostile.stretches import MEASURED, Stretches
-from tests.hostile.survey import CROWD, SIZES, Attempt, Cost, Costs, attempts, becomes_idle, read, table
+from tests.hostile.survey import CROWD, SIZES, Attempt, Cost, Costs, attempts, becomes_idle, read, summary, table
 from tests.support.eventually import eventually
 
 pytestmark = pytest.mark.slow
@@ -159,8 +159,11 @@ def test_a_survey_continues_from_its_file(tmp_path: Path) -> None:
     attempt = Attempt(KEYS["DeleteGroups"], 0, "smallest", "groups_names", SIZES[0], 1)
     file = tmp_path / "results"
     assert read(file) == {}
-    cost = Cost("1 B", 0.1, 1.0, 2.0, 3.0, 50)
+    cost = Cost("1 B", 0.1, 1.0, 2.0, 3.0, 50, 17.5)
     file.write_text(json.dumps([attempt, cost]) + "\n")
     assert read(file) == {attempt: cost}
     assert attempt not in set(attempts({attempt.api_key: (0, 0)}, {attempt: cost}))
     assert "| DeleteGroups v0 smallest groups_names, 64 KB | 1, 2 | 3 | 50 |" in list(table(read(file), {}))[-1]
+    assert list(summary(read(file)))[-1] == "| 64 KB | 1 | 0 | 1, 1 | 0 | 3, 3 | 0 | 17.5, 17.5 | 1, 1, 0 | 50 |"
+    file.write_text(json.dumps([attempt, cost[:-1]]) + "\n")
+    assert read(file)[attempt].stretch_ms == 0, "a survey of an earlier release has no stretches"
