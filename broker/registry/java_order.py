@@ -9,7 +9,8 @@ ConcurrentHashMap).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator
+from operator import itemgetter
 from typing import Final
 
 from odradek.protocol.java_hash import signed, string_hash
@@ -19,15 +20,44 @@ _SMALL_MAP: Final = 4
 _BITS_PER_LEVEL: Final = 5
 
 
+class Buckets:
+    """The keys of a hash table, which are iterated over bucket by bucket. Adding and iterating can be interrupted."""
+
+    def __init__(self, size: int, mix: Callable[[int], int], within: Callable[[int], int]) -> None:
+        """`size` is the number of buckets; `within` is the order of the mixed hashes in a bucket."""
+        self._mask = size - 1
+        self._mix = mix
+        self._within = within
+        self._buckets: dict[int, list[tuple[int, str]]] = {}
+
+    def add(self, key: str) -> None:
+        """Add a key that is not in the table."""
+        mixed = self._mix(string_hash(key))
+        self._buckets.setdefault(mixed & self._mask, []).append((self._within(mixed), key))
+
+    def __iter__(self) -> Iterator[str]:
+        for bucket in range(self._mask + 1):
+            for _, key in sorted(self._buckets.get(bucket, ()), key=itemgetter(0)):
+                yield key
+
+
+def scala_mutable_buckets(count: int) -> Buckets:
+    """The buckets of a scala.collection.mutable.HashMap into which `count` keys are put one by one."""
+    size = 16
+    # The table doubles before the key that would fill three quarters of it.
+    while count >= size * 3 // 4:
+        size *= 2
+    # A bucket is sorted by hash, as a signed number.
+    return Buckets(size, _spread, signed)
+
+
 def scala_mutable_order(keys: Iterable[str]) -> list[str]:
     """The order of a scala.collection.mutable.HashMap into which the keys were put one by one."""
     keys = list(keys)
-    size = 16
-    # The table doubles before the key that would fill three quarters of it.
-    while len(keys) >= size * 3 // 4:
-        size *= 2
-    # A bucket is sorted by hash, as a signed number.
-    return _by_bucket(keys, _spread, size, signed)
+    buckets = scala_mutable_buckets(len(keys))
+    for key in keys:
+        buckets.add(key)
+    return list(buckets)
 
 
 def properties_order(keys: Iterable[str]) -> list[str]:
@@ -37,7 +67,10 @@ def properties_order(keys: Iterable[str]) -> list[str]:
     # The table doubles after the key that fills three quarters of it.
     while len(keys) >= size * 3 // 4:
         size *= 2
-    return _by_bucket(keys, lambda value: _spread(value) & 0x7FFFFFFF, size, lambda _: 0)
+    buckets = Buckets(size, lambda value: _spread(value) & 0x7FFFFFFF, lambda _: 0)
+    for key in keys:
+        buckets.add(key)
+    return list(buckets)
 
 
 def scala_immutable_order(keys: Iterable[str]) -> list[str]:
@@ -46,12 +79,6 @@ def scala_immutable_order(keys: Iterable[str]) -> list[str]:
     if len(keys) <= _SMALL_MAP:
         return keys
     return _walk([(_improve(string_hash(key)), key) for key in keys], 0)
-
-
-def _by_bucket(keys: Sequence[str], mix: Callable[[int], int], size: int, within: Callable[[int], int]) -> list[str]:
-    mixed = [(mix(string_hash(key)), key) for key in keys]
-    mixed.sort(key=lambda pair: (pair[0] & (size - 1), within(pair[0])))
-    return [key for _, key in mixed]
 
 
 def _spread(value: int) -> int:

@@ -20,7 +20,7 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from odradek.broker.registry.interface import OPEN_ACL, Acl
-from odradek.broker.registry.java_order import properties_order, scala_immutable_order, scala_mutable_order
+from odradek.broker.registry.java_order import properties_order, scala_immutable_order, scala_mutable_buckets
 from odradek.protocol.topic_partition import TopicPartition
 
 BROKER_IDS = "/brokers/ids"
@@ -358,6 +358,21 @@ def _run_to_end(work: InParts[T]) -> T:
             return result
 
 
+def _numbers_by_number(table: Mapping[str, Sequence[int]]) -> InParts[str]:
+    """The members of a JSON object whose keys and values are numbers and lists of numbers."""
+    buckets = scala_mutable_buckets(len(table))
+    for count, number in enumerate(table, 1):
+        buckets.add(number)
+        if not count % _ENTRIES_IN_A_PART:
+            yield
+    members = []
+    for count, number in enumerate(buckets, 1):
+        members.append(f'"{number}":[{",".join(map(str, table[number]))}]')
+        if not count % _ENTRIES_IN_A_PART:
+            yield
+    return ",".join(members)
+
+
 class TopicAssignment(NamedTuple):
     """/brokers/topics/T, version 3. `topic_id` is the uuid in 16 bytes, None for a topic of an older broker."""
 
@@ -369,35 +384,27 @@ class TopicAssignment(NamedTuple):
 
     def encode_in_parts(self) -> InParts[bytes]:
         """`encode`, in parts of a few milliseconds for a topic of thousands of partitions."""
-        partitions: dict[str, list[int]] = {}
-        adding: dict[str, list[int]] = {}
-        removing: dict[str, list[int]] = {}
+        partitions: dict[str, Sequence[int]] = {}
+        adding: dict[str, Sequence[int]] = {}
+        removing: dict[str, Sequence[int]] = {}
         for count, (index, replicas) in enumerate(self.partitions.items(), 1):
             number = str(index)
-            partitions[number] = list(replicas.replicas)
+            partitions[number] = replicas.replicas
             if replicas.adding:
-                adding[number] = list(replicas.adding)
+                adding[number] = replicas.adding
             if replicas.removing:
-                removing[number] = list(replicas.removing)
+                removing[number] = replicas.removing
             if not count % _ENTRIES_IN_A_PART:
                 yield
-        topic_id = {} if self.topic_id is None else {"topic_id": encode_uuid(self.topic_id)}
-        is_long = len(partitions) > _ENTRIES_IN_A_PART
-        tables = []
+        texts = []
         for table in (partitions, adding, removing):
-            tables.append(_ordered(table, scala_mutable_order))
-            if is_long:
-                yield
-        in_order, adding, removing = tables
-        return _json(
-            {
-                "partitions": in_order,
-                **topic_id,
-                "adding_replicas": adding,
-                "removing_replicas": removing,
-                "version": 3,
-            }
-        )
+            text = yield from _numbers_by_number(table)
+            texts.append(text)
+        topic_id = "" if self.topic_id is None else f'"topic_id":"{encode_uuid(self.topic_id)}",'
+        return (
+            f'{{"partitions":{{{texts[0]}}},{topic_id}"adding_replicas":{{{texts[1]}}},'
+            f'"removing_replicas":{{{texts[2]}}},"version":3}}'
+        ).encode()
 
     @classmethod
     def decode(cls, data: bytes | None) -> TopicAssignment:

@@ -6,6 +6,7 @@ machine, or on what else runs on it.
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -16,6 +17,7 @@ from odradek.broker.controller.descriptor_budget import DescriptorBudget
 from odradek.broker.controller.state.controller import ControllerMachine
 from odradek.broker.controller.state.steps import Pause, Send, Steps
 from odradek.broker.registry.interface import Create, Set
+from odradek.broker.registry.java_order import scala_mutable_order
 from odradek.broker.registry.znodes import ReplicaAssignment, TopicAssignment, delete_topic_path, topic_path
 from odradek.protocol import messages as m
 from odradek.protocol.errors import KafkaError
@@ -155,8 +157,13 @@ def test_an_assignment_in_parts_is_the_same() -> None:
             for index in range(2500)
         },
     )
-    parts = assignment.encode_in_parts()
-    assert len(list(parts)) > 3
+    counter = CallCounter()
+    with counter.counting():
+        for _ in assignment.encode_in_parts():
+            counter.step()
+    assert counter.most < 6000, "a part has 1,000 entries"
+    keys = list(json.loads(assignment.encode())["partitions"])
+    assert keys == scala_mutable_order(map(str, range(2500)))
     assert len(list(TopicAssignment.decode_in_parts(assignment.encode()))) > 1
     assert TopicAssignment.decode(assignment.encode()) == assignment
 
