@@ -50,7 +50,12 @@ class CorruptFile(Exception):  # noqa: N818 - named after its cause
 
 def encode_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
     """(topic, partition) -> offset as an offset checkpoint."""
-    return encode_rows(f"{topic} {partition} {offset}" for (topic, partition), offset in sorted(offsets.items()))
+    return encode_rows(encode_offset(partition, offset) for partition, offset in sorted(offsets.items()))
+
+
+def encode_offset(partition: TopicPartition, offset: int | None) -> str:
+    """A line of an offset checkpoint."""
+    return f"{partition[0]} {partition[1]} {offset}"
 
 
 def decode_offsets(data: bytes) -> Offsets:

@@ -26,7 +26,7 @@ whose name is in the checkpoint since an earlier topic.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -58,7 +58,7 @@ from odradek.storage.found_logs import REPLACES, FoundLogs
 from odradek.storage.log import Log
 from odradek.storage.log_names import delete_name, future_name, log_name
 from odradek.storage.logs_to_delete import LogsToDelete
-from odradek.storage.offset_checkpoints import OffsetCheckpoints
+from odradek.storage.offset_checkpoints import OffsetCheckpoints, OffsetOf
 from odradek.storage.parallel_recovery import Outcome, Unclean, recover_in_parallel
 from odradek.storage.quarantine import prune, quarantined_bytes
 from odradek.storage.recovery import LoadRequest
@@ -400,6 +400,11 @@ class Directory:
         """Write the high watermarks, which the replicas provide. Raises KafkaError."""
         self.high_watermarks = dict(high_watermarks)
         self.checkpoints.write(HIGH_WATERMARKS, high_watermarks)
+
+    def write_high_watermarks_in_parts(self, offset_of: OffsetOf) -> Generator[None, None, None]:
+        """The same in parts, where the high watermarks have changed. Raises KafkaError."""
+        yield from self.checkpoints.write_in_parts(HIGH_WATERMARKS, offset_of, if_changed=True)
+        self.high_watermarks = dict(self.checkpoints.offsets(HIGH_WATERMARKS))
 
     # -- the end -------------------------------------------------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Generator, Mapping
 from typing import Final
 
 from odradek.protocol.topic_partition import TopicPartition
@@ -15,13 +15,19 @@ from odradek.storage.checkpoints import (
     CorruptFile,
     Offsets,
     decode_offsets,
+    encode_offset,
     encode_offsets,
+    encode_rows,
 )
 from odradek.storage.directory_failure import DirectoryFailure
 from odradek.storage.disk import Folder
 from odradek.storage.log import Log
 
 _log = logging.getLogger(__name__)
+LOGS_AT_ONCE: Final = 1000
+"""Logs whose entries are made at once: two milliseconds."""
+OffsetOf = Callable[[TopicPartition, Log], int | None]
+"""The offset of a log for a checkpoint; None: the log has no entry."""
 _CHECKPOINTS: Final = (RECOVERY_POINTS, HIGH_WATERMARKS, START_OFFSETS, CLEANER_OFFSETS)
 
 
@@ -67,10 +73,38 @@ class OffsetCheckpoints:
 
     def write(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
         """Replace a checkpoint, durably. Raises KafkaError."""
+        self._replace(name, encode_offsets(offsets), dict(offsets))
+
+    def _replace(self, name: str, data: bytes, offsets: Offsets) -> None:
         self._failure.refuse_if_offline()
         with self._failure.guard(f"writing {name}"):
-            self._folder.replace(name, encode_offsets(offsets), sync=True)
-        self._contents[name] = dict(offsets)
+            self._folder.replace(name, data, sync=True)
+        self._contents[name] = offsets
+
+    def write_in_parts(
+        self, name: str, offset_of: OffsetOf, *, if_changed: bool = False
+    ) -> Generator[None, None, None]:
+        """Replace a checkpoint, durably, with an offset of each log, in parts of LOGS_AT_ONCE logs. Raises KafkaError.
+
+        The last part writes the logs and the offsets of that moment: the other parts only make the text of the entries,
+        which takes most of the time. With `if_changed` the file stays if it has these offsets already.
+        """
+        made: list[tuple[TopicPartition, Log, int | None, str]] = []
+        for count, (partition, log) in enumerate(self._logs(), 1):
+            offset = offset_of(partition, log)
+            made.append((partition, log, offset, encode_offset(partition, offset)))
+            if not count % LOGS_AT_ONCE:
+                yield
+        offsets: Offsets = {}
+        lines = []
+        logs = dict(self._logs())
+        for partition, log, before, line in made:
+            offset = offset_of(partition, log) if logs.get(partition) is log else None
+            if offset is not None:
+                offsets[partition] = offset
+                lines.append(line if offset == before else encode_offset(partition, offset))
+        if not (if_changed and offsets == self.offsets(name)):
+            self._replace(name, encode_rows(lines), offsets)
 
     def remove_stale(self, partition: TopicPartition, logs: Collection[TopicPartition]) -> None:
         """Write each checkpoint that has an entry of `partition` anew, with the entries of `logs` only.
@@ -83,7 +117,12 @@ class OffsetCheckpoints:
 
     def write_recovery_points(self) -> None:
         """Write the recovery points: each log is on stable storage below its own. Raises KafkaError."""
-        self.write(RECOVERY_POINTS, {name: log.recovery_point for name, log in self._logs()})
+        for _ in self.write_recovery_points_in_parts():
+            pass
+
+    def write_recovery_points_in_parts(self) -> Generator[None, None, None]:
+        """The same in parts. Raises KafkaError."""
+        return self.write_in_parts(RECOVERY_POINTS, lambda _, log: log.recovery_point)
 
     def write_start_offsets(self) -> None:
         """Write the start offsets of logs that begin within a segment. Raises KafkaError."""

@@ -299,26 +299,28 @@ class ReplicaHost:
                 continue
             replica.shrink_isr()
 
-    def write_recovery_points(self) -> None:
+    def write_recovery_points(self) -> Parts:
         """Checkpoint the recovery points."""
         for directory in self._online():
-            quietly(directory.checkpoints.write_recovery_points)
+            yield from _quiet_parts(directory.checkpoints.write_recovery_points_in_parts())
 
     def write_start_offsets(self) -> None:
         """Checkpoint the start offsets of the logs."""
         for directory in self._online():
             quietly(directory.checkpoints.write_start_offsets)
 
-    def write_high_watermarks(self) -> None:
+    def write_high_watermarks(self) -> Parts:
         """Checkpoint the high watermarks. Logs without a replica, because no control request has named them yet, keep
         their checkpoint.
         """
-        known = {(each.topic, each.partition): each.machine.high_watermark for each in self._replicas}
         for directory in self._online():
-            noted = directory.high_watermarks | known
-            marks = {name: noted[name] for name in (*directory.logs, *directory.futures) if name in noted}
-            if marks != directory.high_watermarks:
-                quietly(directory.write_high_watermarks, marks)
+
+            def offset_of(name: TopicPartition, _: Log, noted: Mapping[TopicPartition, int]) -> int | None:
+                replica = self._replicas.get(*name)
+                return noted.get(name) if replica is None else replica.machine.high_watermark
+
+            marks = partial(offset_of, noted=directory.high_watermarks)
+            yield from _quiet_parts(directory.write_high_watermarks_in_parts(marks))
 
     def retire(self) -> None:
         """The broker stops: take the replicas offline and end moves between directories."""
@@ -328,9 +330,18 @@ class ReplicaHost:
 
     def close(self, broker_epoch: int = -1) -> None:
         """Flush and close every log, write the checkpoints and the clean shutdown files. Call `retire` before."""
-        self.write_high_watermarks()
+        for _ in self.write_high_watermarks():
+            pass
         for directory in self._directories:
             quietly(partial(directory.close, now_ms=self._clock.now_ms(), broker_epoch=broker_epoch))
+
+
+def _quiet_parts(parts: Parts) -> Parts:
+    """The parts of a task that may raise KafkaError, as `quietly`."""
+    try:
+        yield from parts
+    except KafkaError as error:
+        log.error("log operation failed error=%s", error.message)
 
 
 def quietly(work: Callable[..., object], *arguments: object) -> None:

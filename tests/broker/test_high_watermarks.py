@@ -66,7 +66,7 @@ def crashes_of_a_pass() -> list[MemoryDisk]:
     broker = Compacted(MemoryDisk(), ("/a",))
     broker.start(leads=True)
     broker.write(2)
-    broker.host.write_high_watermarks()
+    list(broker.host.write_high_watermarks())
     broker.write(20)
     left: list[MemoryDisk] = []
     broker.disk.plan.before = lambda: left.append(broker.disk.fork())
@@ -116,10 +116,10 @@ def test_the_checkpoint_keeps_the_high_watermark_of_a_log_without_a_control_requ
     broker = Compacted(MemoryDisk(), ("/a",))
     broker.start(leads=True)
     broker.write(5)
-    broker.host.write_high_watermarks()
+    list(broker.host.write_high_watermarks())
     restarted = Compacted(broker.disk.fork(), ("/a",))
     restarted.open()
-    restarted.host.write_high_watermarks()
+    list(restarted.host.write_high_watermarks())
     assert restarted.checkpointed() == {NAME: 5}
 
 
@@ -127,7 +127,7 @@ def test_a_recreated_log_does_not_inherit_the_old_high_watermark() -> None:
     broker = Compacted(MemoryDisk(), ("/a",))
     broker.start(leads=True)
     broker.write(5)
-    broker.host.write_high_watermarks()
+    list(broker.host.write_high_watermarks())
     broker.host.release(NAME, delete=True)
     restarted = Compacted(broker.disk.fork(), ("/a",))
     restarted.open()

@@ -6,6 +6,7 @@ import errno
 import itertools
 import logging
 import posixpath
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -52,24 +53,28 @@ def delete_records(places: Places) -> None:
     replica.delete_records(5)
 
 
+def exhaust(parts: Iterator[None]) -> None:
+    deque(parts, 0)
+
+
 STEPS: list[Step] = [
     *[lambda places: places.append(2500)] * 3,
     lambda places: places.append(900, producer=7),
     delete_records,
     *[lambda places: places.append(2500)] * 3,
     lambda places: places.log().flush(now_ms=0),
-    lambda places: places.host.write_recovery_points(),
+    lambda places: exhaust(places.host.write_recovery_points()),
     lambda places: places.host.write_start_offsets(),
-    lambda places: places.host.write_high_watermarks(),
+    lambda places: exhaust(places.host.write_high_watermarks()),
     lambda places: places.append(1200),
     lambda places: places.move("/b"),
     *[lambda places: places.hands.turn() and None] * 2,
     lambda places: places.append(900, producer=7, sequence=2),
-    lambda places: places.host.write_recovery_points(),
+    lambda places: exhaust(places.host.write_recovery_points()),
     lambda places: places.append(3000),
     Places.settle,
     lambda places: places.append(2500),
-    lambda places: places.host.write_recovery_points(),
+    lambda places: exhaust(places.host.write_recovery_points()),
     lambda places: places.host.write_start_offsets(),
     lambda places: places.host.purge(),
     lambda places: places.move("/a"),

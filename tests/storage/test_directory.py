@@ -11,7 +11,8 @@ from random import Random
 import pytest
 
 from odradek.protocol.errors import ErrorCode, KafkaError
-from odradek.storage.checkpoints import decode_offsets
+from odradek.storage import offset_checkpoints
+from odradek.storage.checkpoints import RECOVERY_POINTS, decode_offsets
 from odradek.storage.config import LogConfig
 from odradek.storage.directories import emptiest, open_all
 from odradek.storage.directory import Directory, DirectoryRequest
@@ -299,4 +300,25 @@ def test_segments_roll_at_different_times_with_segment_jitter(tmp_path: Path) ->
     }
     assert len(jitters) > 4
     assert all(0 <= jitter_ms < 1000 for jitter_ms in jitters)
+    directory.close(now_ms=NOW_MS)
+
+
+def test_a_checkpoint_in_parts_has_the_logs_and_offsets_of_its_last_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An entry that is too high would make a recovery trust records that were never flushed."""
+    monkeypatch.setattr(offset_checkpoints, "LOGS_AT_ONCE", 1)
+    directory = Directory.open(str(tmp_path), request())
+    for partition in range(3):
+        log = directory.create_log(("t", partition), TOPIC_ID, LogConfig(), now_ms=NOW_MS)
+        log.append(batch(4), leader_epoch=0, now_ms=NOW_MS)
+        log.flush(now_ms=NOW_MS)
+    parts = directory.checkpoints.write_recovery_points_in_parts()
+    next(parts)
+    next(parts)
+    directory.logs["t", 0].truncate_to(0, now_ms=NOW_MS)
+    directory.delete_log(("t", 1), now_ms=NOW_MS)
+    directory.create_log(("t", 1), TOPIC_ID, LogConfig(), now_ms=NOW_MS)
+    assert len(list(parts)) == 1
+    assert decode_offsets((tmp_path / RECOVERY_POINTS).read_bytes()) == {("t", 0): 0, ("t", 2): 4}
     directory.close(now_ms=NOW_MS)
