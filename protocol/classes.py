@@ -195,7 +195,7 @@ def _errors_reporter(definition: Definition, root: StructSpec, *, sliced: bool =
                 if field.preencoded and inner:
                     below = [
                         f"if {member}.__class__ is EncodedArray:",
-                        f"    for code in {member}.error_codes:",
+                        f"    for code in {f'each({member}.error_codes)' if sliced else f'{member}.error_codes'}:",
                         "        report(code)",
                         "else:",
                         *("    " + line for line in below),

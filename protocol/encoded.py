@@ -34,7 +34,12 @@ class EncodedArray(list[Any]):
 
     def __init__(self, elements: Iterable[EncodedElement], version: int) -> None:
         """`version` is that of the message for which all elements are encoded."""
-        known = list(elements)
-        super().__init__(map(_DATA, known))
+        super().__init__()
         self.version = version
-        self.error_codes = [code for each in known if each.error_codes for code in each.error_codes]
+        self.error_codes: list[int] = []
+        self.add(list(elements))
+
+    def add(self, elements: list[EncodedElement]) -> None:
+        """Add elements of the same version."""
+        self.extend(map(_DATA, elements))
+        self.error_codes += [code for each in elements if each.error_codes for code in each.error_codes]

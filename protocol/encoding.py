@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sized
-from typing import Any
+from typing import Any, Final
 
 from odradek.protocol.compile import FunctionSource, Namespace, Shape, Spot, literal, struct_of
 from odradek.protocol.encoded import EncodedArray
@@ -31,6 +31,8 @@ Each = Callable[[Iterable[Any]], Iterable[Any]]
 
 SlicedEncoder = Callable[[Any, bytearray, Each], list[Sized]]
 """An encoder whose loops over arrays can be interrupted."""
+PART_BYTES: Final = 1 << 20
+"""The size from which a part of a sliced response is followed by another one: a buffer is copied while it grows."""
 
 
 def encoder(message: MessageSpec, struct_: StructSpec, version: int, classes: Mapping[str, type]) -> Encoder:
@@ -74,6 +76,7 @@ class _EncoderWriter:
     def __init__(self, shape: Shape, classes: Mapping[str, type], *, sliced: bool = False) -> None:
         self._shape = shape
         self._sliced = sliced
+        self._in_tag = False  # its size is written before it, so it is one part
         self._source = FunctionSource()
         self._run: list[tuple[str, str, Spot]] = []  # fixed-size values, collected for one call
         self._namespace: Namespace = {
@@ -150,7 +153,9 @@ class _EncoderWriter:
             source.indent()
             source.line(f"out{d} = out")
             source.line("out = bytearray()")
+            outside, self._in_tag = self._in_tag, True
             self._field(field, depth, f"{path}.{field.attribute}")
+            self._in_tag = outside
             self._flush()
             source.line(f"{tags} = [*({tags} or ()), ({field.tag}, out)]")
             source.line(f"out = out{d}")
@@ -279,6 +284,10 @@ class _EncoderWriter:
         else:
             self._sized(field, f"o{d}", path + "[]")
         self._flush()
+        if self._sliced and not self._in_tag:
+            source.line(f"if len(out) > {PART_BYTES}:")
+            source.line("    parts.append(out)")
+            source.line("    out = bytearray()")
         source.dedent()
 
     # -- runs of fixed-size writes

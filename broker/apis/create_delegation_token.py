@@ -10,6 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from odradek.broker.runtime.request_tasks import RequestTasks
+from odradek.broker.runtime.turns import each as items_of
+from odradek.broker.runtime.turns import keep
 from odradek.broker.security.auth_helper import AuthHelper
 from odradek.broker.security.delegation_token_manager import DelegationTokenManager
 from odradek.broker.security.state.acls import AclOperation, ResourceType
@@ -38,7 +40,7 @@ class CreateDelegationToken:
     def handle(self, call: Call, request: m.CreateDelegationTokenRequest) -> Response | None:
         requester = call.session.principal
         owner = _owner(request, requester)
-        renewers = [KafkaPrincipal(each.principal_type, each.principal_name) for each in request.renewers]
+        renewers = keep([KafkaPrincipal(each.principal_type, each.principal_name) for each in request.renewers])
         error = self._refusal(call, owner, renewers)
         if error is not None:
             return _refused(call, error, owner)
@@ -52,7 +54,7 @@ class CreateDelegationToken:
             call, AclOperation.CREATE_TOKENS, ResourceType.USER, str(owner)
         ):
             return ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED
-        if any(renewer.principal_type != USER_TYPE for renewer in renewers):
+        if any(renewer.principal_type != USER_TYPE for renewer in items_of(renewers)):
             return ErrorCode.INVALID_PRINCIPAL_TYPE
         return None
 

@@ -19,7 +19,7 @@ from odradek.broker.metadata.state.topics import CLUSTER_METADATA
 from odradek.broker.quota.quota_managers import QuotaManagers
 from odradek.broker.runtime.request_tasks import RequestTasks
 from odradek.broker.runtime.turns import each as items_of
-from odradek.broker.runtime.turns import later
+from odradek.broker.runtime.turns import keep, later
 from odradek.broker.security.auth_helper import AuthHelper
 from odradek.broker.security.state.acls import AclOperation, ResourceType
 from odradek.protocol import messages as m
@@ -56,18 +56,19 @@ class CreateTopics:
         self._request_tasks.run(self._create(call, request), call.connection.close)
 
     async def _create(self, call: Call, request: m.CreateTopicsRequest) -> None:
-        counts = Counter(topic.name for topic in request.topics)
+        keep(request)
+        counts = keep(Counter(topic.name for topic in items_of(request.topics)))
         allowed, describable = self._authorized(call, counts)
         once = (topic for topic in items_of(request.topics) if counts[topic.name] == 1)
-        wanted = [_new_topic(topic) for topic in once if topic.name in allowed]
+        wanted = keep([_new_topic(topic) for topic in once if topic.name in allowed])
         quota = self._quotas.mutations(call, STRICT_QUOTA_SINCE)
         try:
             outcomes = await self._controller.create_topics(
                 wanted, validate_only=request.validate_only, record=quota.record
             )
         except KafkaError as error:
-            outcomes = [TopicOutcome(topic.name, error.code, error.message) for topic in wanted]
-        refused = _refused(request.topics, counts, allowed)
+            outcomes = [TopicOutcome(topic.name, error.code, error.message) for topic in items_of(wanted)]
+        refused = keep(_refused(request.topics, counts, allowed))
         made = [outcome for outcome in items_of(outcomes) if outcome.error is ErrorCode.NONE]
 
         def answer() -> None:
@@ -83,7 +84,7 @@ class CreateTopics:
                     result.topic_config_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
                 topics.append(result)
             self._quotas.throttle_mutations(call, quota)
-            call.reply(m.CreateTopicsResponse(topics=topics))
+            call.reply(keep(m.CreateTopicsResponse(topics=topics)))
 
         if request.validate_only or not made or request.timeout_ms <= 0:
             answer()
@@ -92,18 +93,20 @@ class CreateTopics:
 
     def _authorized(self, call: Call, names: Iterable[str]) -> tuple[set[str], set[str]]:
         """The topics that the client may create, and those whose configuration it may read."""
-        auth, names = self._auth, list(names)
+        auth, names = self._auth, keep(list(names))
         if not self._controller.is_active:  # this comes first
-            return set(names), set(names)
+            return set(items_of(names)), set(items_of(names))
         if auth.authorize_cluster(call, AclOperation.CREATE, log_if_denied=False):
-            allowed = set(names)
+            allowed = keep(set(items_of(names)))
         else:
             allowed = auth.filter_by_authorized(call, AclOperation.CREATE, ResourceType.TOPIC, names)
         describable = auth.filter_by_authorized(
             call, AclOperation.DESCRIBE_CONFIGS, ResourceType.TOPIC, names, log_if_denied=False
         )
         forbidden = {CLUSTER_METADATA}  # the controller rejects it, with an error that is no secret
-        return allowed | forbidden, describable | forbidden
+        allowed |= forbidden
+        describable |= forbidden
+        return allowed, keep(describable)
 
     def _in_time(self, request: m.CreateTopicsRequest, outcome: TopicOutcome) -> bool:
         return request.validate_only or (request.timeout_ms > 0 and self._is_known(outcome))

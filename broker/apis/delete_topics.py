@@ -23,7 +23,7 @@ from odradek.broker.quota.controller_mutation_quota import ControllerMutationQuo
 from odradek.broker.quota.quota_managers import QuotaManagers
 from odradek.broker.runtime.request_tasks import RequestTasks
 from odradek.broker.runtime.turns import each as items_of
-from odradek.broker.runtime.turns import later
+from odradek.broker.runtime.turns import keep, later
 from odradek.broker.security.auth_helper import AuthHelper
 from odradek.broker.security.state.acls import AclOperation, ResourceType
 from odradek.protocol import messages as m
@@ -92,9 +92,9 @@ class DeleteTopics:
 
     async def _delete(self, call: Call, wanted: list[tuple[str | None, bytes]], timeout_ms: int) -> None:
         results = self._resolve_all(call, wanted)
-        names = dict.fromkeys(result.name for result in items_of(results) if not result.error_code)
+        names = keep(dict.fromkeys(result.name for result in items_of(results) if not result.error_code))
         quota = self._quotas.mutations(call, STRICT_QUOTA_SINCE)
-        codes = {name: await self._delete_one(name, quota) for name in items_of(names) if name is not None}
+        codes = keep({name: await self._delete_one(name, quota) for name in items_of(names) if name is not None})
         going = [name for name, code in items_of(codes.items()) if code is ErrorCode.NONE]
 
         def answer() -> None:

@@ -13,7 +13,7 @@ from odradek.broker.group.group_metadata_manager import GroupMetadataManager
 from odradek.broker.group.state.classic_group import ClassicGroup
 from odradek.broker.group.state.classic_members import Member
 from odradek.broker.group.state.classic_requests import ClassicGroupState
-from odradek.broker.runtime.turns import SlicedList, in_turn
+from odradek.broker.runtime.turns import SlicedList, in_turn, keep
 from odradek.broker.runtime.turns import each as items_of
 from odradek.broker.security.auth_helper import AuthHelper
 from odradek.broker.security.state.acls import AclOperation, ResourceType
@@ -49,11 +49,11 @@ class DescribeGroups:
             self._handle_in_turns(call, request)
             return None
         # A group that the request repeats is described once; its descriptions are one object.
-        found: dict[str, Described] = {}
+        found: dict[str, Described] = keep({})
         for group_id in request.groups:
             if group_id not in found:
                 found[group_id] = self._describe(call, group_id)
-        described = [found[group_id] for group_id in request.groups]
+        described = keep([found[group_id] for group_id in request.groups])
         refused = [group for group in items_of(described) if group.error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED]
         if refused:  # they come first
             described = refused + [

@@ -51,13 +51,15 @@ class JoinGroup:
     def handle(self, call: Call, request: m.JoinGroupRequest) -> m.JoinGroupResponse | None:
         if not self._auth.authorize(call, AclOperation.READ, ResourceType.GROUP, request.group_id):
             return _response(call, JoinResult(ErrorCode.GROUP_AUTHORIZATION_FAILED, ""))
+        if len(request.protocols) > self._groups.most_protocols:
+            return _response(call, JoinResult(ErrorCode.GROUP_MAX_SIZE_REACHED, ""))
         terms = Terms(
             instance_id=request.group_instance_id,
             client_id=call.client_id or "",
             client_host=call.client_host,
             session_timeout_ms=request.session_timeout_ms,
             rebalance_timeout_ms=request.rebalance_timeout_ms if call.version else request.session_timeout_ms,
-            protocols=tuple((protocol.name, protocol.metadata) for protocol in request.protocols),
+            protocols=tuple([(protocol.name, protocol.metadata) for protocol in request.protocols]),
         )
         join = JoinRequest(
             request.member_id,

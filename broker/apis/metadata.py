@@ -15,6 +15,7 @@ The response is joined from the encoded bytes of its topics, which are cached un
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
@@ -24,7 +25,7 @@ from odradek.broker.metadata.state.topics import can_be_made, is_internal, why_m
 from odradek.broker.metadata.topic_responses import TopicAnswers
 from odradek.broker.quota.quota_managers import QuotaManagers
 from odradek.broker.runtime.turns import each as items_of
-from odradek.broker.runtime.turns import in_turn, later
+from odradek.broker.runtime.turns import in_turn, keep, later
 from odradek.broker.security.auth_helper import AuthHelper
 from odradek.broker.security.state.acls import CLUSTER_NAME, AclOperation, ResourceType
 from odradek.protocol import messages as m
@@ -43,6 +44,8 @@ MADE_OR_UNKNOWN = frozenset({ErrorCode.NONE, ErrorCode.REQUEST_TIMED_OUT, ErrorC
 
 PARTITIONS_AT_ONCE = 1000
 """Partitions that are encoded without an interruption: some milliseconds."""
+ELEMENTS_AT_ONCE = 10_000
+"""Encoded topics that are added to a response without an interruption: a millisecond."""
 _Topics = list[TopicMetadata | m.MetadataResponse.MetadataResponseTopic]
 
 
@@ -89,13 +92,16 @@ class Metadata:
         refused = self._not_creatable(call, missing)
         wanted = [name for name in items_of(missing) if name not in refused and can_be_made(name)]
         if wanted:
-            new = [name for name in items_of(dict.fromkeys(wanted)) if not self._creator.is_creating(name)]
+            once = keep(dict.fromkeys(items_of(wanted)))
+            new = [name for name in items_of(once) if not self._creator.is_creating(name)]
 
             def created(outcomes: Mapping[str, ErrorCode]) -> None:
                 self._charge(call, [name for name in items_of(new) if outcomes.get(name) is ErrorCode.NONE])
-                self._reply(call, self._answer(call, request, {**refused, **outcomes}))
+                self._reply(
+                    call, self._answer(call, request, ChainMap(dict(outcomes), refused) if refused else outcomes)
+                )
 
-            self._creator.create([self._new_topic(name) for name in items_of(dict.fromkeys(wanted))], later(created))
+            self._creator.create(keep([self._new_topic(name) for name in items_of(once)]), later(created))
             return None
         return self._answer(call, request, refused)
 
@@ -148,14 +154,14 @@ class Metadata:
         if not names or self._auth.authorize_cluster(call, AclOperation.CREATE, log_if_denied=False):
             return {}
         creatable = self._auth.filter_by_authorized(call, AclOperation.CREATE, ResourceType.TOPIC, names)
-        return {name: ErrorCode.TOPIC_AUTHORIZATION_FAILED for name in names if name not in creatable}
+        return {name: ErrorCode.TOPIC_AUTHORIZATION_FAILED for name in items_of(names) if name not in creatable}
 
     def _answer(
         self, call: Call, request: m.MetadataRequest, outcomes: Mapping[str, ErrorCode]
     ) -> m.MetadataResponse | None:
         """The response to a request by name or id; `outcomes` are those of the topics that had to be created."""
         answers: list[TopicMetadata | m.MetadataResponse.MetadataResponseTopic] = []
-        named = set()
+        named: set[str] = keep(set())
         for wanted in request.topics or ():
             name = wanted.name
             if name is None or (call.version >= 10 and wanted.topic_id != NO_TOPIC_ID):
@@ -227,7 +233,7 @@ class Metadata:
             brokers=brokers,
             cluster_id=metadata_cache.cluster_id,
             controller_id=metadata_cache.controller_id,
-            topics=EncodedArray(elements, version),
+            topics=_joined(keep(elements), version),
             cluster_authorized_operations=self._cluster_operations(call, request),
         )
 
@@ -297,6 +303,14 @@ def _describe(
         partitions=partitions,
         topic_authorized_operations=operations,
     )
+
+
+def _joined(elements: list[EncodedElement], version: int) -> EncodedArray:
+    """The array of these elements."""
+    joined = EncodedArray((), version)
+    for first in items_of(range(0, len(elements), ELEMENTS_AT_ONCE)):
+        joined.add(elements[first : first + ELEMENTS_AT_ONCE])
+    return joined
 
 
 def _in_order(

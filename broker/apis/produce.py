@@ -35,6 +35,7 @@ from odradek.broker.replication.produce_appends import ProduceAppends, Spent
 from odradek.broker.replication.state.partition import Role
 from odradek.broker.replication.transactional_produce import HeldWrite, Sender, Unconfirmed
 from odradek.broker.runtime.timers import Clock
+from odradek.broker.runtime.turns import each as items_of
 from odradek.broker.security.auth_helper import AuthHelper
 from odradek.broker.security.state.acls import AclOperation, ResourceType
 from odradek.protocol import messages as m
@@ -269,10 +270,12 @@ class Produce:
         if call.version < LEADERS_FROM:
             return
         leaders: dict[int, None] = {}
-        for topic in response.responses:
+        for topic in items_of(response.responses):
             name = topic.name if call.version < TOPIC_IDS_FROM else self._metadata_cache.name_of(topic.topic_id)
-            for answer in topic.partition_responses:
-                if answer.error_code != ErrorCode.NOT_LEADER_OR_FOLLOWER or name is None:
+            if name is None:
+                continue
+            for answer in items_of(topic.partition_responses):
+                if answer.error_code != ErrorCode.NOT_LEADER_OR_FOLLOWER:
                     continue
                 replica = self._replicas.get(name, answer.index)
                 known = self._metadata_cache.leader(name, answer.index)

@@ -17,7 +17,7 @@ from odradek.broker.network.controller_channel import SendToController
 from odradek.broker.network.inter_broker_connection import PeerLostError
 from odradek.broker.runtime.timers import Clock, Timer, Timers
 from odradek.broker.runtime.turns import each as items_of
-from odradek.broker.runtime.turns import later
+from odradek.broker.runtime.turns import keep, later
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
 
@@ -138,8 +138,8 @@ class TopicCreator:
 
         A topic that a pending request already creates is not requested again.
         """
-        outcomes: Outcomes = {}
-        left = {topic.name for topic in wanted}
+        outcomes: Outcomes = keep({})
+        left = keep({topic.name for topic in items_of(wanted)})
 
         def settle(name: str, code: ErrorCode) -> None:
             if name in left:
@@ -155,31 +155,34 @@ class TopicCreator:
 
         timer = self._timers.at(self._clock.monotonic_ms() + DEADLINE_MS, later(give_up))
         new = []
-        for topic in items_of({topic.name: topic for topic in items_of(wanted)}.values()):
+        once = keep({topic.name: topic for topic in items_of(wanted)})
+        for topic in items_of(once.values()):
             waiting = self._under_way.setdefault(topic.name, [])
             waiting.append(settle)
             if len(waiting) == 1:
                 new.append(topic)
         if new:
-            names = [topic.name for topic in new]
-            self._send_request(_request(new), self._answered, lambda error: self._lost(names, error))
+            names = keep([topic.name for topic in items_of(new)])
+            self._send_request(keep(_request(new)), self._answered, lambda error: self._lost(names, error))
 
     def _answered(self, response: m.CreateTopicsResponse) -> None:
-        codes = {result.name: ErrorCode(result.error_code) for result in response.topics}
-        made = {name for name, code in codes.items() if code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS)}
-        for name, code in codes.items():
+        keep(response)
+        codes = keep({result.name: ErrorCode(result.error_code) for result in items_of(response.topics)})
+        found = (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS)
+        made = keep({name for name, code in items_of(codes.items()) if code in found})
+        for name, code in items_of(codes.items()):
             if name not in made:
                 self._settle(name, code)
         if made:
             self._known.wait(made, TIMEOUT_MS, lambda: self._made(made))
 
     def _made(self, names: Iterable[str]) -> None:
-        for name in names:
+        for name in items_of(names):
             self._settle(name, ErrorCode.NONE)
 
     def _lost(self, names: list[str], error: PeerLostError) -> None:
         log.info("topic creation request failed topics=%s error=%s", names, error)
-        for name in names:
+        for name in items_of(names):
             self._settle(name, ErrorCode.REQUEST_TIMED_OUT)
 
     def _settle(self, name: str, code: ErrorCode) -> None:

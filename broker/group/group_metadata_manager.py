@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 
 from odradek.broker.group.groups import Groups
 from odradek.broker.group.state.classic_group import ClassicGroup
+from odradek.broker.group.state.classic_members import PROTOCOL_BYTES
 from odradek.broker.group.state.classic_membership import Membership
 from odradek.broker.group.state.classic_requests import (
     UNKNOWN_MEMBER_ID,
@@ -28,7 +29,7 @@ from odradek.broker.group.state.consumer_group_requests import (
     check_heartbeat,
 )
 from odradek.broker.group.state.group import COMMIT_ERRORS
-from odradek.broker.group.state.settings import GroupSettings
+from odradek.broker.group.state.settings import MEMBERS_SHARE, GroupSettings
 from odradek.broker.runtime.turns import each as items_of
 from odradek.protocol.errors import ErrorCode, KafkaError
 
@@ -43,6 +44,11 @@ class GroupMetadataManager:
         self._fresh_id = fresh_id
 
     # --- members ---
+
+    @property
+    def most_protocols(self) -> int:
+        """A member with more protocols takes more memory than one member may."""
+        return self._settings.odradek_group_max_metadata_bytes // MEMBERS_SHARE // PROTOCOL_BYTES
 
     def join(self, group_id: str, request: JoinRequest, answer: Callable[[JoinResult], None]) -> None:
         """JoinGroup."""

@@ -17,8 +17,10 @@ import asyncio
 import logging
 import struct
 from collections.abc import Callable, Iterable
+from mmap import mmap
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from odradek.broker.runtime.freeing import Kept
 from odradek.broker.runtime.turns import SlicedList, Turns, busy_clock, each, in_turn, keep
 from odradek.broker.runtime.usage import Usage, measured
 from odradek.protocol.errors import ProtocolError
@@ -60,6 +62,10 @@ class AtOnce:
         """Raises LargeRequestError if the copy takes more than the limit."""
         if copied > self._left:
             raise LargeRequestError
+
+    def source(self, buffer: Bytes, pos: int) -> tuple[Bytes, int]:
+        """A copy, and the same position."""
+        return bytes(buffer), pos
 
     def charge(self, size: int) -> None:
         """Raises LargeRequestError beyond the limit."""
@@ -104,6 +110,13 @@ class Metered:
     def begin(self, message: Any, copied: int) -> None:
         """Free the message in parts later, also if it cannot be decoded to its end."""
         keep(message)
+
+    def source(self, buffer: Bytes, pos: int) -> tuple[Any, int]:
+        """The memory of a request that has its own (`NetworkReceive`), otherwise the bytes or a copy."""
+        memory = buffer.obj if isinstance(buffer, memoryview) else buffer
+        if isinstance(memory, mmap):
+            return memory, pos + len(memory) - len(buffer)
+        return bytes(buffer), pos
 
     def charge(self, size: int) -> None:
         """Raises LargeRequestError beyond the limit."""
@@ -182,9 +195,9 @@ class LargeRequests:
         else:
             work()
 
-    def run(self, work: Callable[[], None]) -> None:
-        """Run work for a request in turns; it has to catch its exceptions."""
-        self._turns.run(work)
+    def run(self, work: Callable[[], None], kept: Kept | None = None, /) -> None:
+        """Run work in turns, for a request or another part of the broker; it has to catch its exceptions."""
+        self._turns.run(work, kept)
 
     def take(self, call: Call, frame: memoryview, body: int) -> None:
         """Handle a request in turns; `frame` is valid only during this call, and its body begins at byte `body`."""

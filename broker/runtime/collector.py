@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sized
 from typing import Any, Final
 
 log = logging.getLogger(__name__)
@@ -38,6 +38,14 @@ def collect_young_objects_only() -> None:
 
 def _exempt_survivors(phase: str, _: Mapping[str, Any]) -> None:
     if phase == "stop":
+        gc.freeze()
+
+
+def exempt(container: Sized) -> None:
+    """Exempt all present objects if the container is large: a collection visits each of its elements, however old they
+    are.
+    """
+    if len(container) > YOUNG_OBJECTS and _exempt_survivors in gc.callbacks:
         gc.freeze()
 
 

@@ -7,10 +7,11 @@ another part of the broker keeps an object, it stays as it is.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sized
 from itertools import islice
 from typing import Any, Final
 
+from odradek.broker.runtime.collector import exempt
 from odradek.protocol.classes import Struct
 
 AT_ONCE: Final = 500
@@ -36,6 +37,8 @@ class Kept:
     def add(self, item: Any) -> None:
         """Keep a message, or a list, a dict, a set or a tuple."""
         self._objects.append(item)
+        if isinstance(item, Sized):
+            exempt(item)
 
     def share(self) -> Kept:
         """The same for one more work, which releases it, too."""

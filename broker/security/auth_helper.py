@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import Final, Protocol
 
 from odradek.broker.runtime.turns import each as items_of
+from odradek.broker.runtime.turns import keep
 from odradek.broker.security.audit_log import AUDIT, TRACE, any_of, literal, log_decision
 from odradek.broker.security.session import Session
 from odradek.broker.security.state.acls import CLUSTER_NAME, AclOperation, ResourceType
@@ -158,10 +159,11 @@ class AuthHelper:
     ) -> set[str]:
         """The names of the resources on which the sender may perform the operation."""
         if self._authorizer is None:
-            return set(items_of(names))
-        return {
+            return keep(set(items_of(names)))
+        counts = keep(Counter(items_of(names)))
+        allowed = {
             name
-            for name, count in items_of(Counter(items_of(names)).items())
+            for name, count in items_of(counts.items())
             if self.authorize(
                 call,
                 operation,
@@ -172,6 +174,7 @@ class AuthHelper:
                 count=count,
             )
         }
+        return keep(allowed)
 
     def unauthorized(
         self, call: RequestSender, operation: AclOperation, resource_type: ResourceType, names: Collection[str]

@@ -16,6 +16,7 @@ from odradek.broker.metadata.cache import MetadataCache
 from odradek.broker.runtime.turns import Turns
 from odradek.broker.security.auth_helper import AuthHelper
 from odradek.protocol import messages as m
+from odradek.protocol.errors import ErrorCode
 from tests.broker.stepping_turns import SteppingClock, finished
 from tests.machines import consumer_harness
 from tests.machines.group_harness import GROUP, Harness
@@ -116,3 +117,16 @@ async def test_the_response_to_the_leader_of_a_large_group_is_made_in_turns() ->
     assert {each.member_id for each in answer.members} == {answer.member_id, *(each.member_id for each in sent)}
     assert {each.metadata for each in answer.members} == {b"meta"}
     turns.close()
+
+
+def test_a_member_with_more_protocols_than_memory_is_refused_before_they_are_kept() -> None:
+    """350,000 protocols held the loop for 30 milliseconds before the group refused them."""
+    harness = Harness(odradek_group_max_metadata_bytes=8 * 64 * 10)
+    handler = JoinGroup(harness.groups, AuthHelper(), lambda call, make: None)
+    call: Any = SimpleNamespace(version=9, client_id="c", client_host="/h", operation=None)
+    protocol = m.JoinGroupRequest.JoinGroupRequestProtocol(name="", metadata=b"")
+    request = m.JoinGroupRequest(group_id=GROUP, session_timeout_ms=10_000, protocols=[protocol] * 11)
+    answer = handler.handle(call, request)
+    assert answer is not None
+    assert (answer.error_code, answer.member_id) == (ErrorCode.GROUP_MAX_SIZE_REACHED, "")
+    assert harness.groups.list_groups() == (ErrorCode.NONE, [])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import mmap
 from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
@@ -464,3 +465,25 @@ async def test_a_small_fetch_of_a_session_with_many_partitions_is_read_in_turns(
     assert turns
     assert all(turns)
     other.close()
+
+
+def test_a_request_in_memory_of_its_own_is_decoded_without_a_copy() -> None:
+    """A copy of 20 MB took 12 to 17 milliseconds, and closed connections only after it."""
+    request = list_offsets(20)
+    data = frame(b"header", request.encode(7))
+    memory = mmap.mmap(-1, len(data))
+    memory[:] = data
+    meter = large_requests.Metered(lambda size: None)
+    view = memoryview(memory)[4:]
+    assert meter.source(view, 6) == (memory, 10)
+    assert m.ListOffsetsRequest.METERED_DECODERS[7](view, 6, meter)[0] == request
+    copy, position = meter.source(memoryview(data)[4:], 6)
+    assert (type(copy), position) == (bytes, 6)
+
+
+def test_large_requests_have_few_enough_items_for_the_sets_of_their_handlers() -> None:
+    """A set grows by copying all of its elements at once: 19 milliseconds for 314,573."""
+    charged: list[int] = []
+    request = m.DeleteTopicsRequest(topic_names=["ab"] * 1000)
+    m.DeleteTopicsRequest.METERED_DECODERS[3](request.encode(3), 0, large_requests.Metered(charged.append))
+    assert large_requests.DECODED_BYTES / (sum(charged) / 1000) < 314_573

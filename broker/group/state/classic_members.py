@@ -15,12 +15,16 @@ from odradek.protocol.encoded import EncodedElement
 
 MEMBER_BYTES: Final = 512
 """What a member takes beside its strings and metadata."""
+PROTOCOL_BYTES: Final = 64
+"""What a protocol of a member takes beside its name and metadata."""
 
 
 def size_of(terms: Terms) -> int:
     """The memory of a member with these terms, in bytes, about."""
     strings = len(terms.client_id) + len(terms.client_host) + len(terms.instance_id or "")
-    return MEMBER_BYTES + strings + sum(64 + len(name) + len(metadata) for name, metadata in terms.protocols)
+    return (
+        MEMBER_BYTES + strings + sum(PROTOCOL_BYTES + len(name) + len(metadata) for name, metadata in terms.protocols)
+    )
 
 
 class JoinedMembers(Collection[tuple[str, str | None, bytes]]):
