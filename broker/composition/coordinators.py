@@ -23,6 +23,7 @@ from odradek.broker.replication.transaction_verification import TransactionVerif
 from odradek.broker.replication.transactional_produce import TransactionalWrites
 from odradek.broker.runtime.purgatory import DelayedOperationPurgatory
 from odradek.broker.runtime.scheduler import Periodic
+from odradek.broker.runtime.turns import Run
 from odradek.broker.transaction.coordinator import TransactionCoordinator
 from odradek.broker.transaction.markers import Markers
 from odradek.broker.transaction.offset_commits import TransactionalOffsets
@@ -43,6 +44,7 @@ class CoordinatorDependencies:
     local: Local
     producer_ids: ProducerIds
     fresh_id: Callable[[], str]
+    run_in_turns: Run
 
     def links(self, purpose: str) -> InterBrokerClient:
         """A separate inter-broker client for one purpose, with its own connections to all brokers."""
@@ -95,6 +97,7 @@ class Coordination:
             ),
             TransactionalOffsets(settings, dependencies.replicas, verification, clock, purgatory),
             CachedTopics(dependencies.metadata_cache),
+            dependencies.run_in_turns,
         )
         timeout_ms = self.transaction_settings.request_timeout_ms
         load_bytes = self.transaction_settings.transaction_state_log_load_buffer_size
@@ -105,6 +108,7 @@ class Coordination:
             dependencies.producer_ids,
             dependencies.topic(TRANSACTION_STATE, purgatory, timeout_ms, load_bytes=load_bytes),
             partial(Markers, self._marker_links, dependencies.metadata_cache, clock, timers, timeout_ms),
+            dependencies.run_in_turns,
         )
         self.events = CoordinatorEvents(
             {

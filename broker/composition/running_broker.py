@@ -42,6 +42,7 @@ from odradek.broker.replication.state.fetch_session import FetchSessions
 from odradek.broker.replication.state.partition import Role
 from odradek.broker.runtime.purgatory import DelayedOperationPurgatory
 from odradek.broker.runtime.scheduler import ThreadWorker
+from odradek.broker.runtime.turns import Run
 from odradek.broker.transaction.producer_ids import ProducerIds
 
 log = logging.getLogger(__name__)
@@ -68,13 +69,13 @@ class RunningBroker:
         self.quotas = context.quotas
         self._channel = context.controller_channel()
         producer_ids = ProducerIds(context.registration, self._channel.send_request)
-        coordination = _coordination(context, producer_ids)
+        coordination = _coordination(context, producer_ids, dispatcher.large.run)
         replication = Replication(context, identity, self._channel.send_request, coordination.events, end)
         self.replica_manager, self.cleaner = replication.replica_manager, replication.cleaner
         context.undo.callback(coordination.close)
         coordination.start()
         context.undo.callback(self._channel.close)
-        self.controller = _controller(context, replication)
+        self.controller = _controller(context, replication, dispatcher.large.run)
         changes = _config_changes(context, identity, replication, self.controller)
         known = TopicsKnown(context.metadata_cache, context.clock, context.timers)
         self._tokens = delegation_token_manager(context, self.controller)
@@ -186,7 +187,7 @@ class RunningBroker:
             await request_controlled_shutdown(self._context.config, self.broker_epoch, self._channel.send_request)
 
 
-def _coordination(context: BrokerContext, producer_ids: ProducerIds) -> Coordination:
+def _coordination(context: BrokerContext, producer_ids: ProducerIds, run_in_turns: Run) -> Coordination:
     return Coordination(
         CoordinatorDependencies(
             context.config,
@@ -196,6 +197,7 @@ def _coordination(context: BrokerContext, producer_ids: ProducerIds) -> Coordina
             context.local,
             producer_ids,
             context.environment.random_uuid,
+            run_in_turns,
         )
     )
 
@@ -215,11 +217,15 @@ def _session_members(
     return members if services.acls is None else (services.acls, *members)
 
 
-def _controller(context: BrokerContext, replication: Replication) -> Controller:
+def _controller(context: BrokerContext, replication: Replication, run_in_turns: Run) -> Controller:
     """The controller, which takes part in the controller election for this broker."""
     config, environment = context.config, context.environment
     channels = ControllerChannelManager(
-        config.broker_id, context.network(config.control_listener), context.local, context.controller_timeout_ms
+        config.broker_id,
+        context.network(config.control_listener),
+        context.local,
+        context.controller_timeout_ms,
+        run_in_turns,
     )
     maker = TopicMaker(config, environment.random, replication.host.has_log)
     controller = Controller(

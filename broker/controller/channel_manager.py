@@ -15,12 +15,16 @@ from functools import partial
 from typing import Any, Final, NamedTuple, Protocol
 
 from odradek.broker.network.inter_broker_client import InterBrokerClient, Local, OnAnswer, OnPeerLost
-from odradek.broker.network.inter_broker_connection import Network, PeerLostError
+from odradek.broker.network.inter_broker_connection import VERSIONS, Network, PeerLostError
 from odradek.broker.runtime.timers import Timer
+from odradek.broker.runtime.turns import Run, at_once
+from odradek.broker.runtime.turns import each as items_of
 
 log = logging.getLogger(__name__)
 
 RETRY_MS: Final = 100
+AT_ONCE: Final = 1000
+"""Partitions of a request that is encoded without an interruption: two milliseconds."""
 OnResponse = Callable[[Any], None]
 
 
@@ -47,8 +51,20 @@ class Channels(Protocol):
 class ControllerChannelManager:
     """The controller's queues of control requests, one for each live broker."""
 
-    def __init__(self, broker_id: int, network: Network, local: Local, timeout_ms: int = 30_000) -> None:
-        """`local` handles requests to this broker itself; a request without a response in time is sent again."""
+    def __init__(
+        self,
+        broker_id: int,
+        network: Network,
+        local: Local,
+        timeout_ms: int = 30_000,
+        run_in_turns: Run = at_once,
+    ) -> None:
+        """`local` handles requests to this broker itself; a request without a response in time is sent again.
+
+        `run_in_turns` encodes large requests to other brokers in turns with the event loop.
+        """
+        self._broker_id = broker_id
+        self._run_in_turns = run_in_turns
         self._timeout_ms = timeout_ms
         self._network = network
         self._client = InterBrokerClient(broker_id, self._address_of, network, local, "controller")
@@ -67,8 +83,9 @@ class ControllerChannelManager:
                 self._client.disconnect(broker_id)
         for broker_id, broker in live.items():
             if broker_id not in self._queues:
+                encode = None if broker_id == self._broker_id else self._run_in_turns
                 self._queues[broker_id] = _BrokerQueue(
-                    partial(self._client.send_request, broker_id), broker, self._network, self._timeout_ms
+                    partial(self._client.send_request, broker_id), broker, self._network, self._timeout_ms, encode
                 )
 
     def send(self, broker_id: int, message: Any, on_response: OnResponse) -> None:
@@ -83,6 +100,27 @@ class ControllerChannelManager:
         self._client.close()
 
 
+class EncodedRequest:
+    """A request whose body is encoded already, for an inter-broker client."""
+
+    def __init__(self, message: Any) -> None:
+        """Encodes the message in the version that brokers send to each other; in a turn, with interruptions."""
+        self.API_KEY = message.API_KEY
+        self._version = VERSIONS[message.API_KEY]
+        self._body = b"".join(message.SLICED_ENCODERS[self._version](message, bytearray(), items_of))
+
+    def encode(self, version: int) -> bytes:
+        """The body."""
+        assert version == self._version, "a request between brokers has one version"
+        return self._body
+
+
+def _partitions_of(message: Any) -> int:
+    """How many partitions a control request has."""
+    topics = getattr(message, "topic_states", ())
+    return sum(len(each.partition_states) for each in topics)
+
+
 class _BrokerQueue:
     """The control requests for one broker in one incarnation (Kafka: RequestSendThread)."""
 
@@ -92,12 +130,14 @@ class _BrokerQueue:
         broker: ControlEndpoint,
         network: Network,
         timeout_ms: int,
+        encode_in_turns: Run | None,
     ) -> None:
-        """`send_request` sends a request to the broker."""
+        """`send_request` sends a request to the broker. Without `encode_in_turns` it gets every request as it is."""
         self.broker = broker
         self._send_request = send_request
         self._network = network
         self._timeout_ms = timeout_ms
+        self._encode_in_turns = encode_in_turns
         self._control_requests: deque[tuple[Any, OnResponse]] = deque()
         self._under_way = False
         self._timer: Timer | None = None
@@ -111,7 +151,17 @@ class _BrokerQueue:
         if self._under_way or self._closed or not self._control_requests:
             return
         self._under_way = True
-        self._send_request(self._control_requests[0][0], self._answered, self._lost, self._timeout_ms)
+        message, _ = self._control_requests[0]
+        if self._encode_in_turns is not None and _partitions_of(message) > AT_ONCE:
+            self._encode_in_turns(partial(self._encode_and_send, message))
+        else:
+            self._send_request(message, self._answered, self._lost, self._timeout_ms)
+
+    def _encode_and_send(self, message: Any) -> None:
+        """Encode a large request, with interruptions, and send it."""
+        encoded = EncodedRequest(message)
+        if not self._closed:
+            self._send_request(encoded, self._answered, self._lost, self._timeout_ms)
 
     def _answered(self, response: Any) -> None:
         self._under_way = False

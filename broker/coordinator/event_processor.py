@@ -21,8 +21,9 @@ from functools import partial
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from odradek.broker.coordinator.state.pending_writes import COMMITTED, PendingWrite, PendingWrites
-from odradek.broker.runtime.state.effects import Append, CancelTimer, KeyValue, Now, Reply, SetTimer, TimerName
+from odradek.broker.runtime.state.effects import Append, CancelTimer, Each, KeyValue, Now, Reply, SetTimer, TimerName
 from odradek.broker.runtime.timers import Clock, Timer, Timers
+from odradek.broker.runtime.turns import each as items_of
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 log = logging.getLogger(__name__)
@@ -60,8 +61,12 @@ class StateMachine(Protocol):
         """A timer has fired."""
         ...
 
-    def unload(self, now: Now) -> Effects:
-        """This broker no longer coordinates it; `appended` with NOT_COORDINATOR follows for each pending append."""
+    def unload(self, now: Now, each: Each, /) -> Effects:
+        """This broker no longer coordinates it; `appended` with NOT_COORDINATOR follows for each pending append.
+
+        The shell cancels the timers. A loop over `each(items)` may be interrupted; no event follows meanwhile but
+        outcomes of appends.
+        """
         ...
 
 
@@ -126,7 +131,7 @@ class LedPartition(Generic[Machine]):
 class _Hosted(Generic[Machine]):
     """A state machine with its pending writes and its timers."""
 
-    __slots__ = ("key", "led", "machine", "timers", "writes")
+    __slots__ = ("is_ended", "key", "led", "machine", "timers", "writes")
 
     def __init__(self, led: LedPartition[Machine], key: str, machine: Machine) -> None:
         self.led = led
@@ -134,6 +139,8 @@ class _Hosted(Generic[Machine]):
         self.machine = machine
         self.writes = PendingWrites()
         self.timers: dict[TimerName, Timer] = {}
+        self.is_ended = False
+        """Whether the state machine is unloaded, so that its timers no longer count."""
 
 
 class CoordinatorEventProcessor(Generic[Machine]):
@@ -179,15 +186,21 @@ class CoordinatorEventProcessor(Generic[Machine]):
         if hosted is not None:
             self._release(hosted)
 
+    def timers_of(self, machine: Machine) -> int:
+        """How many timers of a state machine are set."""
+        hosted = self._hosted.get(machine)
+        return 0 if hosted is None else len(hosted.timers)
+
     def unload(self, machine: Machine) -> None:
-        """End a state machine whose partition this broker no longer leads."""
+        """End a state machine whose partition this broker no longer leads; in a turn, with interruptions."""
         hosted, now = self._hosted.pop(machine, None), self.now()
         if hosted is None:
             return
-        effects = machine.unload(now)
+        hosted.is_ended = True
+        effects = machine.unload(now, items_of)
         for write in hosted.writes.drop():
             effects += machine.appended(write.token, ErrorCode.NOT_COORDINATOR, now)
-        for name in list(hosted.timers):
+        for name in items_of(list(hosted.timers)):
             _cancel_timer(hosted, name)
         self._enqueue(hosted, effects)
         self._run()
@@ -280,6 +293,8 @@ class CoordinatorEventProcessor(Generic[Machine]):
 
     def _fire(self, hosted: _Hosted[Machine], name: TimerName) -> None:
         hosted.timers.pop(name, None)
+        if hosted.is_ended:
+            return
         self._enqueue(hosted, hosted.machine.timer(name, self.now()))
         self._run()
 

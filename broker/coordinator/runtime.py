@@ -1,9 +1,10 @@
 """Coordinator runtime: loads, serves and unloads the partitions of a coordinator (Kafka: CoordinatorRuntime).
 
 A coordinator stores the state of its keys (groups, transactional ids) in the partitions of an internal topic, and the
-broker that leads a partition coordinates the keys of this partition. The runtime replays the records of a partition in
-turns, so that a long log does not block the event loop; then it hosts a state machine for each key, and an event
-processor performs their effects.
+broker that leads a partition coordinates the keys of this partition. The runtime replays the records of a partition,
+then it hosts a state machine for each key, and an event processor performs their effects. A load of more than AT_ONCE
+records, or of a large one, continues in turns with the event loop, and so does the unload of that many keys or of a
+group with that many timers.
 
 | state of a partition | requests receive             |
 |----------------------|------------------------------|
@@ -23,6 +24,7 @@ import logging
 from collections.abc import Callable, Iterator
 from enum import Enum
 from functools import partial
+from itertools import chain
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from odradek.broker.coordinator.event_processor import (
@@ -35,14 +37,18 @@ from odradek.broker.coordinator.event_processor import (
     TransactionalWriter,
 )
 from odradek.broker.runtime.state.effects import Now
-from odradek.broker.runtime.timers import Clock, Timer, Timers
+from odradek.broker.runtime.timers import Clock, Timers
+from odradek.broker.runtime.turns import Run, at_once, keep
+from odradek.broker.runtime.turns import each as items_of
 from odradek.protocol.batch import Header, Record
 from odradek.protocol.errors import ErrorCode, KafkaError, ProtocolError
 
 log = logging.getLogger(__name__)
 
-RECORDS_AT_A_TIME: Final = 1000
-"""How many records a load reads before it returns to the event loop: about ten milliseconds."""
+AT_ONCE: Final = 250
+"""Records that a load reads, and timers or keys that an unload ends, before it continues in turns: two milliseconds."""
+LARGE_RECORD_BYTES: Final = 32 * 1024
+"""A larger record has the members of a large group, and is read in turns."""
 
 
 class CoordinatorLog(PartitionWriter, Protocol):
@@ -71,7 +77,7 @@ Shard = TypeVar("Shard", bound=CoordinatorShard[Any])
 class CoordinatorContext(LedPartition[Machine]):
     """A partition that this broker leads, with the progress of its load (Kafka: CoordinatorContext)."""
 
-    __slots__ = ("records", "state", "timer")
+    __slots__ = ("records", "state")
 
     def __init__(
         self, partition: int, epoch: int, shard: CoordinatorShard[Machine], records: Iterator[tuple[Header, Record]]
@@ -79,8 +85,7 @@ class CoordinatorContext(LedPartition[Machine]):
         super().__init__(partition, epoch, shard)
         self.state = CoordinatorState.LOADING
         self.records = records
-        self.timer: Timer | None = None
-        """The next turn of the load."""
+        """The records that the load has not applied yet."""
 
 
 class CoordinatorRuntime(Generic[Machine, Shard]):
@@ -96,8 +101,9 @@ class CoordinatorRuntime(Generic[Machine, Shard]):
         *,
         transactional_writer: TransactionalWriter | None = None,
         awaits_replication: bool = False,
+        run_in_turns: Run = at_once,
     ) -> None:
-        """`shards` creates the shard of a partition.
+        """`shards` creates the shard of a partition. `run_in_turns` runs a work in turns with the event loop.
 
         With `awaits_replication`, the state machines receive `loaded` only when the in-sync replicas have every record
         that the load has read; the partition serves requests before that.
@@ -105,8 +111,7 @@ class CoordinatorRuntime(Generic[Machine, Shard]):
         self._topic = topic
         self._shards = shards
         self._log = coordinator_log
-        self._clock = clock
-        self._set_timer = timers.at
+        self._run_in_turns = run_in_turns
         self._awaits_replication = awaits_replication
         self._contexts: dict[int, CoordinatorContext[Machine]] = {}
         self._processor = CoordinatorEventProcessor[Machine](coordinator_log, transactional_writer, clock, timers)
@@ -124,23 +129,28 @@ class CoordinatorRuntime(Generic[Machine, Shard]):
             return
         context = CoordinatorContext[Machine](partition, epoch, self._shards(partition), self._log.read_all(partition))
         self._contexts[partition] = context
-        self._load_more(context)
+        self._load(context)
 
     def unload(self, partition: int) -> None:
         """Unload a partition that this broker no longer leads."""
         context = self._contexts.pop(partition, None)
         if context is None:
             return
-        if context.timer is not None:
-            context.timer.cancel()
-        for machine in list(context.shard.machines.values()):
+        machines = context.shard.machines.values()
+        if sum(map(self._processor.timers_of, machines), len(machines)) > AT_ONCE:
+            self._run_in_turns(partial(self._unload, context))
+        else:
+            self._unload(context)
+
+    def _unload(self, context: CoordinatorContext[Machine]) -> None:
+        for machine in items_of(list(context.shard.machines.values())):
             self._processor.unload(machine)
         context.shard.on_unloaded()
 
     def close(self) -> None:
         """Answer every waiting request with NOT_COORDINATOR and cancel all timers."""
-        for partition in list(self._contexts):
-            self.unload(partition)
+        while self._contexts:
+            self._unload(self._contexts.popitem()[1])
 
     def check(self, partition: int) -> ErrorCode:
         """Whether this broker serves a partition; NONE if it does."""
@@ -160,20 +170,41 @@ class CoordinatorRuntime(Generic[Machine, Shard]):
         shard: Any = context.shard
         return shard  # type: ignore[no-any-return]
 
-    def _load_more(self, context: CoordinatorContext[Machine]) -> None:
-        context.timer = None
+    def _load(self, context: CoordinatorContext[Machine]) -> None:
+        """Read the first records, and the others in turns."""
         try:
-            for _ in range(RECORDS_AT_A_TIME):
+            for _ in range(AT_ONCE):
                 found = next(context.records, None)
                 if found is None:
                     self._loaded(context)
                     return
+                if len(found[1].value or b"") > LARGE_RECORD_BYTES:
+                    context.records = chain((found,), context.records)
+                    break
                 self._replay(context, *found)
         except (KafkaError, ProtocolError, OSError):
-            log.exception("cannot load coordinator topic=%s partition=%d", self._topic, context.partition)
-            context.state = CoordinatorState.FAILED
+            self._failed(context)
             return
-        context.timer = self._set_timer(self._clock.monotonic_ms(), partial(self._load_more, context))
+        self._run_in_turns(partial(self._load_in_turns, context))
+
+    def _load_in_turns(self, context: CoordinatorContext[Machine]) -> None:
+        try:
+            for found in items_of(context.records):
+                if not self._has(context):
+                    return
+                self._replay(context, *found)
+            if self._has(context):
+                self._loaded(context)
+        except Exception:
+            self._failed(context)
+
+    def _has(self, context: CoordinatorContext[Machine]) -> bool:
+        """Whether the partition is not unloaded meanwhile."""
+        return self._contexts.get(context.partition) is context
+
+    def _failed(self, context: CoordinatorContext[Machine]) -> None:
+        log.exception("cannot load coordinator topic=%s partition=%d", self._topic, context.partition)
+        context.state = CoordinatorState.FAILED
 
     def _replay(self, context: CoordinatorContext[Machine], header: Header, record: Record) -> None:
         try:
@@ -189,21 +220,24 @@ class CoordinatorRuntime(Generic[Machine, Shard]):
 
     def _loaded(self, context: CoordinatorContext[Machine]) -> None:
         context.shard.on_loaded(self.now())
-        context.state = CoordinatorState.ACTIVE
-        found = list(context.shard.machines.items())
-        for key, machine in found:
+        found = keep(list(context.shard.machines.items()))
+        for key, machine in items_of(found):
+            if not self._has(context):
+                return
             self._processor.host(context, key, machine)
-        resume = partial(self._resume, context, found)
-        if self._awaits_replication:
-            self._log.when_replicated(context.partition, resume)
-        else:
-            resume()
+        context.state = CoordinatorState.ACTIVE
+        if not self._awaits_replication:
+            self._resume(context, found)
+            return
+        resume: Callable[[], None] = partial(self._resume, context, found)
+        if len(found) > AT_ONCE:
+            resume = partial(self._run_in_turns, resume)
+        self._log.when_replicated(context.partition, resume)
 
     def _resume(self, context: CoordinatorContext[Machine], found: list[tuple[str, Machine]]) -> None:
-        now = self.now()
-        for key, machine in found:
-            if self._contexts.get(context.partition) is context and context.shard.machines.get(key) is machine:
-                self.perform(machine, machine.loaded(now))
+        for key, machine in items_of(found):
+            if self._has(context) and context.shard.machines.get(key) is machine:
+                self.perform(machine, machine.loaded(self.now()))
 
     # --- state machines ---
 

@@ -20,6 +20,7 @@ from odradek.broker.group.state.group import Group
 from odradek.broker.group.state.settings import GroupSettings
 from odradek.broker.metadata.state.topics import GROUP_OFFSETS
 from odradek.broker.runtime.timers import Clock, Timer, Timers
+from odradek.broker.runtime.turns import Run, at_once
 
 
 class GroupCoordinator:
@@ -34,6 +35,7 @@ class GroupCoordinator:
         offsets_log: CoordinatorLog,
         transactional_log: TransactionalLog,
         topics: Topics,
+        run_in_turns: Run = at_once,
     ) -> None:
         """`fresh_id` returns a unique string, normally a random UUID; the coordinator appends it to member ids."""
         self._settings = settings
@@ -47,6 +49,7 @@ class GroupCoordinator:
             clock,
             timers,
             transactional_writer=transactional_log,
+            run_in_turns=run_in_turns,
         )
         """Loads and unloads the partitions."""
         self._groups = Groups(settings, self.runtime, topics)

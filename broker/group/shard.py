@@ -6,11 +6,13 @@ The shard also has the producers with offsets in an open transaction: a marker n
 from __future__ import annotations
 
 from odradek.broker.coordinator.event_processor import CoordinatorShard
+from odradek.broker.group.generation_decoder import read_generation
 from odradek.broker.group.state.consumer_group_requests import Topics
 from odradek.broker.group.state.group import Group
 from odradek.broker.group.state.loading import Loader
 from odradek.broker.group.state.settings import GroupSettings
 from odradek.broker.runtime.state.effects import Now
+from odradek.broker.runtime.turns import each as items_of
 from odradek.protocol.batch import Header, Record
 
 
@@ -30,13 +32,15 @@ class GroupCoordinatorShard(CoordinatorShard[Group]):
     def replay(self, header: Header, record: Record) -> None:
         """Apply one record of the log. Raises ProtocolError for an invalid record."""
         assert self._loader is not None, "the load has ended"
-        self._loader.feed(header, record)
+        self._loader.feed(header, record, read_generation)
 
     def on_loaded(self, now: Now) -> None:
         """Create the groups, and apply the markers that were written during the load."""
-        loader, self._loader = self._loader, None
+        loader = self._loader
         assert loader is not None, "the load has ended"
-        self.machines = {group.group_id: group for group in loader.groups(self._settings, now, self._topics)}
+        groups = loader.groups(self._settings, now, self._topics, items_of)
+        self.machines = {group.group_id: group for group in items_of(groups)}
+        self._loader = None
         self._in_transaction = loader.in_transaction
         for producer_id, commit in self._postponed:
             self.end_transaction(producer_id, commit)

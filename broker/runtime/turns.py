@@ -54,6 +54,11 @@ class _Local(threading.local):
 _local: Final = _Local()
 
 
+def at_once(work: Work, kept: Kept | None = None) -> None:
+    """Run a work now: the `Run` of parts that have no turns."""
+    work()
+
+
 class TurnCancelled(BaseException):
     """Ends a work that was interrupted when the broker stopped."""
 

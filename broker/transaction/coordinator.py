@@ -20,6 +20,7 @@ from odradek.broker.coordinator.runtime import CoordinatorLog, CoordinatorRuntim
 from odradek.broker.metadata.state.coordinator_partition import partition_for
 from odradek.broker.metadata.state.topics import TRANSACTION_STATE
 from odradek.broker.runtime.timers import Clock, Timers
+from odradek.broker.runtime.turns import Run, at_once
 from odradek.broker.transaction.markers import NewMarkers, PendingMarker
 from odradek.broker.transaction.next_transaction_queue import NextTransactionQueue
 from odradek.broker.transaction.producer_ids import OnProducerId
@@ -60,6 +61,7 @@ class TransactionCoordinator:
         producer_ids: ProducerIdSource,
         state_log: CoordinatorLog,
         markers: NewMarkers,
+        run_in_turns: Run = at_once,
     ) -> None:
         """The coordinator serves no transactional id before the first load; `markers` creates the marker sender."""
         self._settings = settings
@@ -73,6 +75,7 @@ class TransactionCoordinator:
             clock,
             timers,
             awaits_replication=True,
+            run_in_turns=run_in_turns,
         )
         """Loads and unloads the partitions."""
 

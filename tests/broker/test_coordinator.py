@@ -80,8 +80,9 @@ def test_unreadable_records_are_skipped(caplog: pytest.LogCaptureFixture) -> Non
 def test_a_long_partition_is_read_in_parts_and_requests_return_load_in_progress(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(runtime, "RECORDS_AT_A_TIME", 3)
+    monkeypatch.setattr(runtime, "AT_ONCE", 3)
     harness = Harness()
+    harness.defers_turns = True
     for offset in range(10):
         harness.commit({("t", offset): offset})
     harness.fail_over()
@@ -98,13 +99,16 @@ def test_a_long_partition_is_read_in_parts_and_requests_return_load_in_progress(
 
 
 def test_a_load_overtaken_by_an_unload_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runtime, "RECORDS_AT_A_TIME", 1)
+    monkeypatch.setattr(runtime, "AT_ONCE", 1)
     harness = Harness()
+    harness.defers_turns = True
     harness.commit({("t", 0): 1, ("t", 1): 1})
     harness.coordinator.close()
     harness.coordinator.runtime.load(0, 0)
     harness.coordinator.runtime.unload(0)
+    harness.time.advance(0)
     assert harness.time.waiting == 0
+    assert not list(harness.coordinator.runtime.machines())
     assert harness.commit({("t", 0): 1}).answer == [ErrorCode.NOT_COORDINATOR]
 
 

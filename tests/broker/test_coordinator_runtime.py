@@ -10,7 +10,7 @@ import pytest
 
 from odradek.broker.coordinator import runtime as module
 from odradek.broker.coordinator.runtime import CoordinatorRuntime
-from odradek.broker.runtime.state.effects import Append, Now, Reply, SetTimer
+from odradek.broker.runtime.state.effects import Append, Each, Now, Reply, SetTimer
 from odradek.protocol.batch import Header, Record
 from odradek.protocol.errors import ErrorCode, ProtocolError
 from tests.machines.group_harness import MemoryLog, Slot, VirtualTime
@@ -64,7 +64,7 @@ class Counter:
     def timer(self, name: tuple[str, ...], now: Now) -> list[Any]:
         return ["rang", *name]
 
-    def unload(self, now: Now) -> list[Any]:
+    def unload(self, now: Now, each: Each) -> list[Any]:
         return []
 
 
@@ -98,6 +98,8 @@ class Coordinator:
     def __init__(self, *, awaits_replication: bool = False) -> None:
         self.time = VirtualTime()
         self.log = Log()
+        self.in_turns: list[Callable[[], None]] = []
+        self.defers_turns = False
         self.awaits_replication = awaits_replication
         self.start()
 
@@ -109,6 +111,7 @@ class Coordinator:
             self.time,
             self.time,
             awaits_replication=self.awaits_replication,
+            run_in_turns=lambda work, kept=None: self.in_turns.append(work) if self.defers_turns else work(),
         )
         self.runtime.load(0, 3)
 
@@ -155,12 +158,13 @@ def test_a_new_epoch_of_the_same_leader_loads_nothing(coordinator: Coordinator) 
 def test_a_load_in_turns_takes_the_newest_epoch(coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch) -> None:
     coordinator.increment()
     coordinator.runtime.close()
-    monkeypatch.setattr(module, "RECORDS_AT_A_TIME", 1)
+    monkeypatch.setattr(module, "AT_ONCE", 1)
+    coordinator.defers_turns = True
     coordinator.start()
     assert coordinator.runtime.check(0) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     assert coordinator.runtime.is_loading
     coordinator.runtime.load(0, 5)
-    coordinator.time.advance(1)
+    coordinator.in_turns.pop()()
     assert coordinator.runtime.check(0) is NONE
     coordinator.runtime.perform(coordinator.counter, ["effect"])
     assert coordinator.shard.performed == [("effect", 5)]

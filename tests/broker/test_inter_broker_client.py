@@ -15,9 +15,11 @@ from odradek.broker.network.controller_channel import ControllerChannel
 from odradek.broker.network.inter_broker_client import InterBrokerClient
 from odradek.broker.network.inter_broker_connection import Network, Peer
 from odradek.broker.runtime.timers import LoopTimers, SystemClock
+from odradek.broker.runtime.turns import Turns
 from odradek.protocol import dial
 from odradek.protocol import messages as m
 from odradek.protocol.dial import Channel
+from tests.broker.stepping_turns import SteppingClock
 from tests.support.eventually import eventually_async
 
 OWN, OTHER, THIRD = 1, 5, 6
@@ -179,6 +181,35 @@ async def test_control_requests_for_an_earlier_incarnation_are_dropped() -> None
     channels.close()
     case.local_calls[1][0](m.UpdateMetadataResponse())
     assert not responses
+
+
+async def test_a_large_control_request_to_another_broker_is_encoded_in_turns() -> None:
+    """10,000 partitions held the loop for 16 milliseconds."""
+    case, in_turns = Case(), Turns(SteppingClock(2))
+    channels = ControllerChannelManager(OWN, case.network, case.local, run_in_turns=in_turns.run)
+    channels.update({each: ControlEndpoint("localhost", 1000 + each, 10) for each in (OWN, OTHER)})
+    state = m.UpdateMetadataRequest.UpdateMetadataTopicState
+    entry = m.UpdateMetadataRequest.UpdateMetadataPartitionState
+    many = m.UpdateMetadataRequest(
+        topic_states=[state(topic_name="t", partition_states=[entry(partition_index=index) for index in range(1500)])]
+    )
+    for broker_id in (OWN, OTHER):
+        channels.send(broker_id, many, lambda response: None)
+        channels.send(broker_id, m.UpdateMetadataRequest(), lambda response: None)
+    await eventually_async(lambda: 1005 in case.dialed.channels and case.dialed.channels[1005].written, bool, "sent")
+    assert in_turns.interruptions > 700
+    (written,) = case.dialed.channels[1005].written
+    version = m.UpdateMetadataRequest.MAX_VERSION
+    assert written.endswith(many.encode(version))
+    assert len(case.local_calls) == 1, "this broker gets the request itself"
+    channels.send(THIRD, many, lambda response: None)
+    channels.update({OTHER: ControlEndpoint("localhost", 1005, 11)})
+    channels.send(OTHER, many, lambda response: None)
+    channels.close()
+    before = in_turns.interruptions
+    await eventually_async(lambda: in_turns.interruptions - before, lambda count: count > 700, "it is encoded")
+    assert len(case.dialed.channels[1005].written) == 1, "the broker has gone meanwhile"
+    in_turns.close()
 
 
 @pytest.mark.parametrize(

@@ -299,6 +299,7 @@ class Harness:
         self.topics = MemoryTopics()
         self.settings = GroupSettings(**{"offsets_topic_num_partitions": 1, **settings})
         self._ids = itertools.count(1)
+        self.defers_turns = False
         self.coordinator = self._new_coordinator()
         self.coordinator.runtime.load(0, 0)
 
@@ -319,7 +320,15 @@ class Harness:
             self.log,
             self.transactions,
             self.topics,
+            self._run,
         )
+
+    def _run(self, work: Callable[[], None], kept: object = None) -> None:
+        """Run a work in turns: at once, or in the next `advance`."""
+        if self.defers_turns:
+            self.time.at(self.time.monotonic_ms(), work)
+        else:
+            work()
 
     def armed(self) -> dict[TimerName, int]:
         """The timers of the group, with their deadlines."""

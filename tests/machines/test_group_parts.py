@@ -19,10 +19,13 @@ from odradek.broker.group.state.classic_requests import (
 )
 from odradek.broker.group.state.settings import GroupSettings
 from odradek.broker.runtime.state.effects import Append, Effect, Now, Reply, TimerName
+from odradek.broker.runtime.turns import Turns
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
+from tests.broker.stepping_turns import SteppingClock
 from tests.machines.group_harness import GROUP, Harness, Slot
 from tests.support.call_counter import CallCounter
+from tests.support.eventually import eventually_async
 
 MEMBERS = 3 * AT_ONCE + 1
 PROTOCOLS = (("range", b""),)
@@ -244,3 +247,92 @@ def test_a_rebalance_that_begins_while_a_generation_is_encoded_stores_nothing() 
     assert group.machine.group.in_log is None
     assert group.answers() == [ErrorCode.UNKNOWN_MEMBER_ID, *[ErrorCode.REBALANCE_IN_PROGRESS] * (MEMBERS - 1)]
     assert group.machine.state is ClassicGroupState.PREPARING
+
+
+def consumers(harness: Harness, count: int) -> list[str]:
+    """A stable group of static members; their ids."""
+    slots = [harness.join(instance=f"i{index}", session_ms=1_000_000) for index in range(count)]
+    harness.time.advance(1_000)
+    ids = [slot.answer.member_id for slot in slots]
+    assignments = dict.fromkeys(ids, b"assigned")
+    synced = [harness.sync(ids[at], 1, assignments, instance=f"i{at}") for at in reversed(range(count))]
+    harness.time.advance(0)
+    assert {slot.answer.assignment for slot in synced} == {b"assigned"}
+    return ids
+
+
+def test_a_static_member_returns_to_a_large_group_without_work_for_the_others() -> None:
+    """Before, every member was examined and, after a load, encoded."""
+    harness = Harness(group_initial_rebalance_delay_ms=10)
+    consumers(harness, CONSUMERS)
+    counter = CallCounter()
+    for _ in range(2):
+        with counter.counting():
+            returned = harness.join(instance="i7", session_ms=1_000_000)
+        assert returned.answer.error is ErrorCode.NONE
+        harness.fail_over()
+        harness.time.advance(0)
+    assert counter.most < CONSUMERS, "a few calls for the one that has returned"
+    _, group = harness.groups.describe(GROUP)
+    assert group is not None
+    assert {member.assignment for member in group.group_members} == {b"assigned"}
+    assert returned.answer.member_id in group.group_members.ids()
+
+
+def test_sessions_begin_in_parts_after_a_load() -> None:
+    harness = Harness(group_initial_rebalance_delay_ms=10)
+    ids = consumers(harness, CONSUMERS)
+    harness.fail_over()
+    assert sum(name[0] == "member" for name in harness.armed()) == AT_ONCE
+    assert harness.beat(ids[-1], 1, instance=f"i{CONSUMERS - 1}") is ErrorCode.NONE, "its session has not begun"
+    assert harness.leave(ids[-2], instance=f"i{CONSUMERS - 2}") is ErrorCode.NONE
+    harness.time.advance(0)
+    left = [each for each in ids if each != ids[-2]]
+    assert {name for name in harness.armed() if name[0] == "member"} == {("member", each) for each in left}
+
+
+async def test_a_large_group_is_loaded_and_unloaded_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before, 5,000 members held the loop for 113 milliseconds in a load, and for 45 in an unload."""
+    harness = Harness(group_initial_rebalance_delay_ms=10)
+    ids = consumers(harness, CONSUMERS)
+    waiting = harness.join(ids[0], instance="i0")  # the leader begins a rebalance
+    turns = Turns(SteppingClock(2))
+    monkeypatch.setattr(harness, "_run", turns.run)
+    harness.coordinator.close()
+    assert waiting.answer.error is ErrorCode.NOT_COORDINATOR
+    harness.coordinator = harness._new_coordinator()
+    harness.coordinator.runtime.load(0, 0)
+    assert harness.beat(ids[1], 1) is ErrorCode.NONE, "as while a group is loading"
+    await eventually_async(lambda: harness.coordinator.runtime.is_loading, lambda loading: not loading, "it is loaded")
+    loading = turns.interruptions
+    assert loading > 3 * CONSUMERS / 2, "decoded, restored and examined in turns"
+    _, group = harness.groups.describe(GROUP)
+    assert group is not None
+    assert list(group.group_members.ids()) == ids
+    await eventually_async(lambda: harness.time.waiting, bool, "sessions begin")
+    harness.time.advance(0)
+    waiting = harness.join(ids[0], instance="i0")
+    harness.coordinator.runtime.unload(0)
+    await eventually_async(lambda: waiting.answers, bool, "the join is answered")
+    assert waiting.answer.error is ErrorCode.NOT_COORDINATOR
+    await eventually_async(lambda: harness.time.waiting, lambda left: not left, "the timers are cancelled")
+    assert turns.interruptions - loading > CONSUMERS
+    turns.close()
+
+
+async def test_a_load_in_turns_that_an_unload_overtakes_serves_no_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    harness = Harness(group_initial_rebalance_delay_ms=10)
+    ids = consumers(harness, CONSUMERS)
+    turns = Turns(SteppingClock(2))
+    monkeypatch.setattr(harness, "_run", turns.run)
+    harness.coordinator.close()
+    harness.coordinator = harness._new_coordinator()
+    harness.coordinator.runtime.load(0, 0)
+    await eventually_async(lambda: turns.interruptions, lambda count: count > 10, "the load is interrupted")
+    harness.coordinator.runtime.unload(0)
+    harness.coordinator.runtime.load(0, 1)
+    await eventually_async(lambda: harness.coordinator.runtime.is_loading, lambda loading: not loading, "it is loaded")
+    assert len(list(harness.coordinator.runtime.machines())) == 1
+    harness.time.advance(0)
+    assert harness.beat(ids[1], 1, instance="i1") is ErrorCode.NONE
+    turns.close()

@@ -62,7 +62,8 @@ def test_a_marker_during_the_load_of_the_partition_is_not_lost(
     harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     harness.commit_in_transaction({P: 5})
-    monkeypatch.setattr("odradek.broker.coordinator.runtime.RECORDS_AT_A_TIME", 1)
+    monkeypatch.setattr("odradek.broker.coordinator.runtime.AT_ONCE", 1)
+    harness.defers_turns = True
     read_all = harness.log.read_all
     monkeypatch.setattr(harness.log, "read_all", lambda partition: iter(list(read_all(partition))))  # up to here
     harness.fail_over()

@@ -25,7 +25,7 @@ from odradek.broker.group.state.records import (
     member_value,
     restore_members,
 )
-from odradek.broker.runtime.state.effects import Now
+from odradek.broker.runtime.state.effects import Each, Now
 from odradek.protocol import messages as m
 from odradek.protocol.encoded import EncodedElement
 from odradek.protocol.errors import ErrorCode
@@ -63,14 +63,17 @@ class ClassicGroup:
             [member_value(each, self.protocol_name, assignments[each.member_id]) for each in self.group_members]
         )
 
-    def generation_record(self, assignments: Mapping[str, bytes]) -> tuple[bytes, bytes]:
-        """The record of the current generation, with the members that `encode` has encoded since they changed."""
+    def generation_record(self, assignments: Mapping[str, bytes] | None) -> tuple[bytes, bytes]:
+        """The record of the current generation, with the members that `encode` has encoded since they changed.
+
+        Without `assignments` the members keep theirs.
+        """
         elements = [each.encoded or self.encode(each, assignments) for each in self.group_members]
         return group_record(self.group_id, self._generation_value(encoded_members(elements)))
 
-    def encode(self, member: Member, assignments: Mapping[str, bytes]) -> EncodedElement:
+    def encode(self, member: Member, assignments: Mapping[str, bytes] | None) -> EncodedElement:
         """Encode a member with its assignment for the record of the current generation."""
-        assignment = assignments.get(member.member_id, b"")
+        assignment = member.assignment if assignments is None else assignments.get(member.member_id, b"")
         member.encoded = encoded = encoded_member(member, self.protocol_name, assignment)
         return encoded
 
@@ -155,17 +158,17 @@ class ClassicGroup:
         self.state = state
         self.state_since_ms = now.wall_ms
 
-    def replay(self, value: m.GroupMetadataValue, data: bytes) -> None:
+    def replay(self, value: m.GroupMetadataValue, data: bytes, each: Each = iter) -> None:
         """Apply a generation that is in the log during a load; `data` is the value of its record."""
         self.generation = value.generation
         self.protocol_type = value.protocol_type or None
         self.protocol_name = value.protocol
-        restore_members(self.group_members, value)
+        restore_members(self.group_members, value, each)
         self.state = ClassicGroupState.STABLE if value.members else ClassicGroupState.EMPTY
         self.state_since_ms = value.current_state_timestamp if value.current_state_timestamp >= 0 else None
         self.in_log = data
         subscriptions = Subscriptions()
-        for member in self.group_members if self._consumes else ():
+        for member in each(self.group_members) if self._consumes else ():
             subscriptions.add(member.metadata(self.protocol_name))
         self._subscribed = subscriptions.topics if self._consumes else None
 

@@ -24,9 +24,9 @@ membership (KIP-345), member ids given before joining (KIP-394), a bounded initi
 | any                 | this broker no longer coordinates the group                   | Dead                |
 
 Timers, by name: ("join",) ends PreparingRebalance, ("sync",) removes members that did not sync, ("member", id) ends a
-session, ("answer",) and ("store",) continue the answers of a rebalance and the encoding of its record, ("pending", id)
-removes a member id that the coordinator gave and no member used. A heartbeat does not set a timer: it moves the
-member's deadline, and a timer that fires early is set again for the remaining time.
+session, ("answer",), ("store",) and ("sessions",) continue the answers of a rebalance, the encoding of its record and
+the beginning of sessions, ("pending", id) removes a member id that the coordinator gave and no member used. A heartbeat
+does not set a timer: it moves the member's deadline, and a timer that fires early is set again for the remaining time.
 
 Kafka drops some waiting requests (a second sync of one member, the sync of a member that leaves). This module answers
 them: responses leave a connection in order, and a missing one would block all later ones.
@@ -34,12 +34,14 @@ them: responses leave a connection in order, and a missing one would block all l
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Iterable
 from typing import Any, Final
 
 from odradek.broker.coordinator.state.pending_writes import COMMITTED
 from odradek.broker.group.state.classic_group import ClassicGroup
 from odradek.broker.group.state.classic_members import Member, size_of
-from odradek.broker.group.state.classic_rebalance import ClassicRebalance
+from odradek.broker.group.state.classic_rebalance import AT_ONCE, ClassicRebalance
 from odradek.broker.group.state.classic_requests import (
     STORE_ERRORS,
     UNKNOWN_MEMBER_ID,
@@ -54,10 +56,11 @@ from odradek.broker.group.state.classic_requests import (
 from odradek.broker.group.state.classic_sessions import ClassicSessions
 from odradek.broker.group.state.classic_static_members import StaticMembers
 from odradek.broker.group.state.settings import MEMBERS_SHARE, GroupSettings
-from odradek.broker.runtime.state.effects import Effect, Now, TimerName
+from odradek.broker.runtime.state.effects import Each, Effect, Now, TimerName
 from odradek.protocol.errors import ErrorCode
 
 NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 5 * 60 * 1000
+SESSIONS: Final[TimerName] = ("sessions",)
 
 
 class Membership:
@@ -70,6 +73,7 @@ class Membership:
         self._sessions = ClassicSessions()
         self._rebalance = ClassicRebalance(self.group, self._sessions, settings)
         self._static = StaticMembers(self.group, self._sessions, self._rebalance)
+        self._without_session: deque[Member] = deque()
 
     @property
     def state(self) -> ClassicGroupState:
@@ -288,26 +292,50 @@ class Membership:
 
         A rebalance in progress starts again, since the requests that waited in it have been answered.
         """
-        for member in self.group.group_members:
-            self._sessions.renew(member, now)
+        self._begin_sessions(now)
         if self.group.state in (ClassicGroupState.PREPARING, ClassicGroupState.COMPLETING):
             self._rebalance.prepare(now)
         return self._sessions.effects.drain()
+
+    def _begin_sessions(self, now: Now) -> None:
+        """Start a new session of each member, of a large group in several events."""
+        self._without_session = deque(self.group.group_members)
+        self._begin_more_sessions(now)
+
+    def _begin_more_sessions(self, now: Now) -> None:
+        for _ in range(min(len(self._without_session), AT_ONCE)):
+            member = self._without_session.popleft()
+            if self.group.group_members.get(member.member_id) is member:
+                self._sessions.renew(member, now)
+        if self._without_session:
+            self._sessions.effects.arm(SESSIONS, now.monotonic_ms)
 
     def loaded(self, now: Now, *, changed: bool = False) -> list[Effect]:
         """Start new sessions after a load of the group or, if `changed`, after a change of its protocol."""
         if changed or len(self.group.group_members) > self._settings.group_max_size:
             self._rebalance.prepare(now)
-        for member in self.group.group_members:
-            self._sessions.renew(member, now)
+        self._begin_sessions(now)
+        return self._sessions.effects.drain()
+
+    def resign(self, now: Now, each: Each) -> list[Effect]:
+        """Answer all waiting requests, because this broker no longer coordinates the group; the shell cancels its
+        timers. The loop over `each` may be interrupted (Kafka: GroupCoordinator.onResignation).
+        """
+        self.group.become(ClassicGroupState.DEAD, now)
+        self._rebalance.cancel()
+        self._sessions.effects.armed.clear()
+        self._answer_all(each(list(self.group.group_members)), ErrorCode.NOT_COORDINATOR)
         return self._sessions.effects.drain()
 
     def unload(self, now: Now, error: ErrorCode = ErrorCode.NOT_COORDINATOR) -> list[Effect]:
-        """Answer all waiting requests, because this broker no longer coordinates the group or its protocol changes."""
-        for member in self.group.group_members:
+        """Answer all waiting requests, because the protocol of the group changes or the log has refused the group."""
+        self._answer_all(self.group.group_members, error)
+        return self.die(now)
+
+    def _answer_all(self, members: Iterable[Member], error: ErrorCode) -> None:
+        for member in members:
             self._sessions.answer_join(member, JoinResult(error, member.member_id))
             self._sessions.answer_sync(member, SyncResult(error))
-        return self.die(now)
 
     def die(self, now: Now) -> list[Effect]:
         """End the group: cancel all timers."""
@@ -330,6 +358,8 @@ class Membership:
                 self._rebalance.try_complete_join(now)
             case ("store",):
                 self._rebalance.store_more(now)
+            case ("sessions",):
+                self._begin_more_sessions(now)
             case ("member", member_id):
                 self._session_deadline(member_id, now)
             case ("pending", member_id):

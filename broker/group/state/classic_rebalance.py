@@ -321,12 +321,12 @@ class ClassicRebalance:
 
     def store_return(self, token: ReturnStored, undo: Callable[[], None]) -> None:
         """Append the current generation, in which a static member has another id."""
-        self._store(token, {each.member_id: each.assignment for each in self._group.group_members}, undo)
+        self._store(token, None, undo)
 
     def _store(
         self,
         token: GenerationStored | ReturnStored,
-        assignments: Mapping[str, bytes],
+        assignments: Mapping[str, bytes] | None,
         undo: Callable[[], None] | None = None,
     ) -> None:
         """Append the current generation with these assignments; `undo` reverts the changes that led to it."""

@@ -41,7 +41,11 @@ class StaticMembers:
             # The leader may send an assignment for the old id at this moment.
             self._rebalance.prepare(now)
         elif self._group.state is ClassicGroupState.STABLE:
-            if self._group.group_members.select_protocol() != self._group.protocol_name:
+            names = [name for name, _ in request.terms.protocols]
+            if (
+                names != [name for name, _ in old_terms.protocols]
+                and self._group.group_members.select_protocol() != self._group.protocol_name
+            ):
                 self._rebalance.maybe_prepare(now)
                 return
             returned = ReturnStored(

@@ -32,7 +32,7 @@ from odradek.broker.group.state.migration import downgraded, may_downgrade, upgr
 from odradek.broker.group.state.offsets import CommitRequest, Offsets, Removed, Stage
 from odradek.broker.group.state.records import group_key, offset_key, offset_record
 from odradek.broker.group.state.settings import GroupSettings
-from odradek.broker.runtime.state.effects import Append, Effect, KeyValue, Now, Reply, TimerName
+from odradek.broker.runtime.state.effects import Append, Each, Effect, KeyValue, Now, Reply, TimerName
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.topic_partition import TopicPartition
 
@@ -147,9 +147,12 @@ class Group:
         """Start new sessions after a load of the group."""
         return self.membership.loaded(now)
 
-    def unload(self, now: Now) -> list[Effect]:
-        """End the group because this broker no longer coordinates it: answer every waiting request."""
-        return self.membership.unload(now)
+    def unload(self, now: Now, each: Each = iter) -> list[Effect]:
+        """End the group because this broker no longer coordinates it: answer every waiting request, and leave the
+        timers to the shell. The loop over `each` may be interrupted.
+        """
+        membership = self.membership
+        return membership.resign(now, each) if isinstance(membership, Membership) else membership.unload(now)
 
     @property
     def _classic(self) -> Membership | ClassicMembers:

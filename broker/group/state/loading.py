@@ -7,6 +7,8 @@ becomes an Empty group in generation 0. The rules are those of Kafka's GroupMeta
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from odradek.broker.group.state import consumer_group_records
 from odradek.broker.group.state.classic_membership import Membership
 from odradek.broker.group.state.consumer_group import ConsumerMembership
@@ -16,7 +18,7 @@ from odradek.broker.group.state.group import Group
 from odradek.broker.group.state.offsets import Offsets
 from odradek.broker.group.state.records import GroupKey, OffsetKey, read_group, read_key, read_offset
 from odradek.broker.group.state.settings import GroupSettings
-from odradek.broker.runtime.state.effects import Now
+from odradek.broker.runtime.state.effects import Each, Now
 from odradek.protocol import messages as m
 from odradek.protocol.batch import Header, Record
 from odradek.protocol.errors import ProtocolError
@@ -34,8 +36,10 @@ class Loader:
         self.in_transaction: dict[int, dict[str, None]] = {}
         """Producer id -> the groups with offsets in its open transaction."""
 
-    def feed(self, header: Header, record: Record) -> None:
-        """Apply one record, with the header of its batch.
+    def feed(
+        self, header: Header, record: Record, read_generation: Callable[[bytes], m.GroupMetadataValue] = read_group
+    ) -> None:
+        """Apply one record, with the header of its batch. `read_generation` decodes the value of a generation.
 
         Raises ProtocolError for an unreadable record; earlier and later records are not affected.
         """
@@ -56,7 +60,7 @@ class Loader:
                 if record.value is None:
                     self._generations.pop(group_id, None)
                 else:
-                    self._generations[group_id] = read_group(record.value), record.value
+                    self._generations[group_id] = read_generation(record.value), record.value
                     self._members.pop(group_id, None)
             case int(version) if version in consumer_group_records.KINDS:
                 found = consumer_group_records.read(version, record.key, record.value)
@@ -64,15 +68,15 @@ class Loader:
                     self._members.setdefault(found.key.group_id, ConsumerGroupMembers()), found
                 )
 
-    def groups(self, settings: GroupSettings, now: Now, topics: Topics) -> list[Group]:
-        """The groups as of the end of the log; none of them has a timer yet."""
+    def groups(self, settings: GroupSettings, now: Now, topics: Topics, each: Each = iter) -> list[Group]:
+        """The groups as of the end of the log; none of them has a timer yet. Loops over `each` may be interrupted."""
         found = []
         rosters = {
             group_id: group_members
-            for group_id, group_members in self._members.items()
+            for group_id, group_members in each(self._members.items())
             if group_members.epoch or group_members.members
         }
-        for group_id in dict.fromkeys([*self._generations, *rosters, *self._offsets]):
+        for group_id in each(dict.fromkeys([*self._generations, *rosters, *self._offsets])):
             generation, offsets = self._generations.get(group_id), self._offsets.get(group_id)
             if generation is None and group_id not in rosters and (offsets is None or not offsets.in_use):
                 continue
@@ -80,7 +84,7 @@ class Loader:
             if group_id in rosters:
                 group.membership = ConsumerMembership(group_id, settings, topics, rosters[group_id])
             elif generation is not None and isinstance(group.membership, Membership):
-                group.membership.group.replay(*generation)
+                group.membership.group.replay(*generation, each)
             if offsets is not None:
                 group.offsets = offsets
             found.append(group)

@@ -20,8 +20,9 @@ from typing import Final, NamedTuple
 from odradek.broker.group.state.classic_members import ClassicGroupMembers, Member
 from odradek.broker.group.state.classic_requests import Terms
 from odradek.broker.group.state.offsets import NO_EXPIRY, OffsetAndMetadata
-from odradek.broker.runtime.state.effects import KeyValue
+from odradek.broker.runtime.state.effects import Each, KeyValue
 from odradek.protocol import messages as m
+from odradek.protocol.decoding import Meter
 from odradek.protocol.encoded import EncodedArray, EncodedElement
 from odradek.protocol.errors import ProtocolError
 from odradek.protocol.topic_partition import TopicPartition
@@ -108,9 +109,12 @@ def member_value(member: Member, protocol: str | None, assignment: bytes) -> m.G
     )
 
 
-def restore_members(group_members: ClassicGroupMembers, value: m.GroupMetadataValue) -> None:
-    """Apply the members of a generation's record. Existing members keep the fields that the record omits."""
-    for stored in value.members:
+def restore_members(group_members: ClassicGroupMembers, value: m.GroupMetadataValue, each: Each) -> None:
+    """Apply the members of a generation's record. Existing members keep the fields that the record omits.
+
+    They are encoded, too: the next record may come from one request, which cannot be interrupted.
+    """
+    for stored in each(value.members):
         member = group_members.get(stored.member_id)
         if member is None:
             # Version 0 had one field for both timeouts.
@@ -126,6 +130,7 @@ def restore_members(group_members: ClassicGroupMembers, value: m.GroupMetadataVa
             member = Member(stored.member_id, terms)
             group_members.add(member)
         member.assignment = stored.assignment
+        member.encoded = encoded_member(member, value.protocol, stored.assignment)
     if value.leader is not None and value.leader in group_members:
         group_members.leader = value.leader
 
@@ -150,9 +155,15 @@ def read_offset(value: bytes) -> OffsetAndMetadata:
     )
 
 
-def read_group(value: bytes) -> m.GroupMetadataValue:
-    """A generation of a group of any version. Raises ProtocolError."""
+def read_group(value: bytes, meter: Meter | None = None) -> m.GroupMetadataValue:
+    """A generation of a group of any version; with `meter`, its members are read with interruptions.
+
+    Raises ProtocolError.
+    """
     version = _version("GroupMetadataValue", value, m.GroupMetadataValue.MAX_VERSION)
+    if meter is not None:
+        found: m.GroupMetadataValue = m.GroupMetadataValue.METERED_DECODERS[version](value, VERSION.size, meter)[0]
+        return found
     return m.GroupMetadataValue.decode(value, version, VERSION.size)
 
 

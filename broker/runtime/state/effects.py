@@ -7,10 +7,12 @@ can inspect, delay or lose it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 TimerName = tuple[str, ...]
+Each = Callable[[Iterable[Any]], Iterable[Any]]
+"""Returns the items; the shell may interrupt the loop over them before each item."""
 KeyValue = tuple[bytes, bytes | None]
 """A record for one of Kafka's internal topics; a value of None is a tombstone."""
 

@@ -25,7 +25,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 from odradek.broker.coordinator.state.pending_writes import COMMITTED
-from odradek.broker.runtime.state.effects import Append, Effect, Now, Reply, SetTimer, TimerName
+from odradek.broker.runtime.state.effects import Append, Each, Effect, Now, Reply, SetTimer, TimerName
 from odradek.broker.transaction.state import preparation
 from odradek.broker.transaction.state.preparation import Owner
 from odradek.broker.transaction.state.records import (
@@ -350,6 +350,6 @@ class Transaction:
     def _complete(self, now: Now) -> Effects:
         return self._store(preparation.prepare_complete(self.metadata, now))
 
-    def unload(self, now: Now) -> Effects:
+    def unload(self, now: Now, each: Each = iter) -> Effects:
         """This broker no longer coordinates the id; `appended` answers the waiting request."""
         return []
