@@ -10,23 +10,16 @@ Sizes are computed as in Java, so that evictions happen at the same moments.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from sortedcontainers import SortedList
 
 from odradek.streams.records import Headers
+from odradek.streams.stores.lru_entries import CELL, SIZE, Entry, LruEntries
 
-Entry = tuple[Any, bytes | None, Any, int, int, Headers, str | None, int, int]
-"""A cached entry: (cell, raw, key, size, timestamp, headers, topic, partition, offset).
+__all__ = ["ENTRY_BYTES", "Entry", "NamedCache", "ThreadCache", "headers_bytes"]
 
-`cell` is the value as a store in memory keeps it, `raw` its bytes for the changelog, both None for a deletion; `key` is
-the key as an object, None where keys may change. The rest is the size in bytes and the record that wrote the entry. A
-plain tuple, since each put creates one.
-"""
-CELL: Final = 0
-SIZE: Final = 3
 ENTRY_BYTES: Final = 45
 """The size of an entry beyond key, value, topic and headers: three references, a flag, timestamp, offset, partition."""
 
@@ -71,14 +64,11 @@ class ThreadCache:
 class NamedCache:
     """The cached entries of one store."""
 
-    __slots__ = ("_order", "_write", "dirty", "entries", "misses", "thread", "touch")
+    __slots__ = ("_order", "_write", "entries", "misses", "thread")
 
     def __init__(self, thread: ThreadCache, write: Callable[[list[tuple[bytes, Entry]]], None]) -> None:
         self.thread = thread
-        self.entries: OrderedDict[bytes, Entry] = OrderedDict()
-        self.touch = self.entries.move_to_end
-        """Mark an entry as used."""
-        self.dirty: dict[bytes, None] = {}
+        self.entries = LruEntries()
         self.misses = 0
         """Reads by key that missed the cache."""
         self._write = write
@@ -86,34 +76,22 @@ class NamedCache:
 
     def get(self, key: bytes) -> Entry | None:
         """An entry, which counts as a use."""
-        entry = self.entries.get(key)
-        if entry is not None:
-            self.entries.move_to_end(key)
-        return entry
+        return self.entries.get(key)
 
     def put(self, key: bytes, entry: Entry) -> None:
         """Add a dirty entry. It may flush this store, and so write and forward."""
-        entries, dirty, thread = self.entries, self.dirty, self.thread
-        grown = entry[3]
-        if key in entries:
-            grown -= entries[key][3]
-            self.touch(key)
-            if key in dirty:
-                del dirty[key]  # its position in flush order is that of its last write
-        elif self._order is not None:
+        thread = self.thread
+        if self._order is not None and key not in self.entries:
             self._order.add(key)
-        entries[key] = entry
-        dirty[key] = None
-        thread.size += grown
+        thread.size += self.entries.put(key, entry)
         if thread.size > thread.limit:
             self._make_room()
 
     def keep(self, key: bytes, entry: Entry) -> None:
         """Add an entry that was read from the store below. The key must not be cached yet."""
-        self.entries[key] = entry
         if self._order is not None:
             self._order.add(key)
-        self.thread.size += entry[SIZE]
+        self.thread.size += self.entries.keep(key, entry)
         if self.thread.size > self.thread.limit:
             self._make_room()
 
@@ -126,34 +104,32 @@ class NamedCache:
 
     def evict(self) -> None:
         """Evict the least recently used entry."""
-        if not self.entries:
+        oldest = self.entries.pop_oldest()
+        if oldest is None:
             return
-        key, entry = self.entries.popitem(last=False)
+        key, entry, dirty = oldest
         if self._order is not None:
             self._order.remove(key)
         self.thread.size -= entry[SIZE]
-        if key in self.dirty:
+        if dirty:
             self._flush([(key, entry)])
 
     def flush(self) -> None:
         """Write all dirty entries; they stay as clean ones."""
-        if self.dirty:
-            self._flush([])
+        self._flush([])
 
-    def _flush(self, batch: list[tuple[bytes, Entry]]) -> None:
-        for key, _ in batch:  # the evicted entry goes first
-            del self.dirty[key]
-        batch.extend(zip(self.dirty, map(self.entries.__getitem__, self.dirty), strict=True))
-        deleted = [key for key, entry in batch if entry[CELL] is None and key in self.dirty]
-        self.dirty.clear()  # before anything is forwarded, since that may write to this cache
-        self._write(batch)
-        for key in deleted:
-            self._delete(key)
+    def _flush(self, evicted: list[tuple[bytes, Entry]]) -> None:
+        rows = self.entries.take_dirty()  # before anything is forwarded, since that may write to this cache
+        batch = evicted + rows  # the evicted entry goes first
+        if batch:
+            self._write(batch)
+        for key, entry in rows:
+            if entry[CELL] is None:
+                self._delete(key)
 
     def _delete(self, key: bytes) -> None:
-        entry = self.entries.pop(key, None)
+        entry = self.entries.pop(key)
         if entry is not None:
-            self.dirty.pop(key, None)
             self.thread.size -= entry[SIZE]
             if self._order is not None:
                 self._order.remove(key)
@@ -163,16 +139,11 @@ class NamedCache:
     ) -> Iterator[tuple[bytes, Entry]]:
         """The entries of the keys between, which counts as a use."""
         if self._order is None:
-            self._order = SortedList(self.entries)
-        entries = self.entries
-        rows = [(key, entries[key]) for key in self._order.irange(low, high, (True, inclusive), reverse)]
-        for key, _ in rows:
-            entries.move_to_end(key)
-        return iter(rows)
+            self._order = SortedList(self.entries.keys())
+        entry_of: Any = self.entries.get
+        return iter([(key, entry_of(key)) for key in self._order.irange(low, high, (True, inclusive), reverse)])
 
     def clear(self) -> None:
         """Remove all entries."""
-        self.thread.size -= sum(entry[SIZE] for entry in self.entries.values())
-        self.entries.clear()
-        self.dirty.clear()
+        self.thread.size -= self.entries.clear()
         self._order = None

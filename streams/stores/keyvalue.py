@@ -209,40 +209,73 @@ class CachedKeyValueStore(PlainKeyValueStore):
         self._cache: NamedCache = context.cache.named(self._namespace, self._write_down)
         self._cell_bytes = 8 if self._codec.stamped else 0
         self._known_key = self._key_serde.immutable
-        self.get = self._make_get()  # type: ignore[method-assign, assignment]
-        self.put = self._make_put()  # type: ignore[method-assign, assignment]
+        self.get, self.put = self._make_access()  # type: ignore[method-assign, assignment]
 
     def set_flush_listener(self, listener: FlushListener, send_old_values: bool) -> bool:
         self._listener = listener
         self._send_old = send_old_values
         return True
 
-    def _make_get(self) -> Callable[[Any], Any]:
-        """get() with all its references bound: operators call it for each record."""
-        name, to_bytes, entry_of, touch = (
+    def _make_access(self) -> tuple[Callable[[Any], Any], Callable[[Any, Any], None]]:
+        """get() and put() with all their references bound: operators call them for each record.
+
+        An aggregation puts the key that it has just read, so both keep the last key and its bytes.
+        """
+        name, to_bytes, entry_of, put_entry = (
             self.name,
             self._key_serde.serialize,
             self._cache.entries.get,
-            self._cache.touch,
+            self._cache.put,
         )
-        read_through = self._read_through
-        decode = None if self._codec.immutable else self._codec.decode
+        context, codec, read_through = self._context, self._codec, self._read_through
+        encode, serialize, quick = codec.encode, codec.serialize, codec.stamped and codec.immutable
+        decode = None if codec.immutable else codec.decode
+        known_key, fixed_size = self._known_key, ENTRY_BYTES + self._cell_bytes
+        last_key: Any = object()
+        last_bytes = b""
 
         def get(key: Any) -> Any:
+            nonlocal last_key, last_bytes
             try:
                 raw_key = to_bytes(key) if key is not None else key_bytes(name, to_bytes, key)
             except Exception as error:
                 raise unreadable(name, "key", key, error) from error
+            if known_key:
+                last_key, last_bytes = key, raw_key
             entry = entry_of(raw_key)
             if entry is None:
                 entry = read_through(raw_key, key)
                 if entry is None:
                     return None
-            else:
-                touch(raw_key)
             return entry[0] if decode is None else decode(entry[0])
 
-        return get
+        def put(key: Any, value: Any) -> None:
+            if key is last_key:
+                raw_key = last_bytes
+            else:
+                try:
+                    raw_key = to_bytes(key) if key is not None else key_bytes(name, to_bytes, key)
+                except Exception as error:
+                    raise unreadable(name, "key", key, error) from error
+            cell, raw = value, None
+            if quick and value is not None and (bare := value[0]) is not None:
+                try:
+                    raw = serialize(bare)
+                except Exception as error:
+                    raise unreadable(name, "value", bare, error) from error
+            else:
+                cell, raw = encode(value)
+            size = len(raw_key) + (ENTRY_BYTES if raw is None else len(raw) + fixed_size)
+            topic, headers = context.topic, context.headers
+            if topic is not None:
+                size += len(topic)
+            if headers:
+                size += headers_bytes(headers)
+            known = key if known_key else None
+            record = (cell, raw, known, size, context.timestamp, headers, topic, context.partition, context.offset)
+            put_entry(raw_key, record)
+
+        return get, put
 
     def peek(self, key: Any) -> Any:
         """The result of `get`; a miss does not enter the cache, so that no query flushes other entries."""
@@ -269,37 +302,6 @@ class CachedKeyValueStore(PlainKeyValueStore):
         codec = self._codec
         kept: Any = cell[0] if codec.stamped else cell
         return codec.bytes_of(kept) if codec.immutable else kept
-
-    def _make_put(self) -> Callable[[Any, Any], None]:
-        """put() with all its references bound, and the common case of encoding inlined."""
-        name, to_bytes, put_entry, context = self.name, self._key_serde.serialize, self._cache.put, self._context
-        codec, known_key, fixed_size = self._codec, self._known_key, ENTRY_BYTES + self._cell_bytes
-        encode, serialize, quick = codec.encode, codec.serialize, codec.stamped and codec.immutable
-
-        def put(key: Any, value: Any) -> None:
-            try:
-                raw_key = to_bytes(key) if key is not None else key_bytes(name, to_bytes, key)
-            except Exception as error:
-                raise unreadable(name, "key", key, error) from error
-            cell, raw = value, None
-            if quick and value is not None and (bare := value[0]) is not None:
-                try:
-                    raw = serialize(bare)
-                except Exception as error:
-                    raise unreadable(name, "value", bare, error) from error
-            else:
-                cell, raw = encode(value)
-            size = len(raw_key) + (ENTRY_BYTES if raw is None else len(raw) + fixed_size)
-            topic, headers = context.topic, context.headers
-            if topic is not None:
-                size += len(topic)
-            if headers:
-                size += headers_bytes(headers)
-            known = key if known_key else None
-            record = (cell, raw, known, size, context.timestamp, headers, topic, context.partition, context.offset)
-            put_entry(raw_key, record)
-
-        return put
 
     def put_all(self, entries: Iterable[tuple[Any, Any]]) -> None:
         for key, value in entries:

@@ -73,7 +73,7 @@ class SegmentedWindowStore(TimedStore, TimestampedWindowStore):
 
     def _make_fetch(self, cache: NamedCache) -> Callable[[Any, int, int | None], Any]:
         """fetch() of one window with all its references bound: operators call it for each record."""
-        name, to_bytes, entry_of, touch = self.name, self._key_serde.serialize, cache.entries.get, cache.touch
+        name, to_bytes, entry_of = self.name, self._key_serde.serialize, cache.entries.get
         decode, get_below, starts = self._decode, self._live().get, self._starts
 
         def fetch(key: Any, frm: int, to: int | None = None) -> Any:
@@ -88,7 +88,6 @@ class SegmentedWindowStore(TimedStore, TimestampedWindowStore):
             row = raw_key + _pack(frm, 0)
             entry = entry_of(row)
             if entry is not None:
-                touch(row)
                 return entry[0]
             cache.misses += 1
             return decode(get_below(frm, row))

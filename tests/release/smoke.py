@@ -19,7 +19,12 @@ from confluent_kafka import Consumer, Producer
 from odradek.broker_process import BrokerProcess
 
 PYPROJECT = Path(__file__).resolve().parents[2] / "pyproject.toml"
-EXTENSIONS = ("_chain", "_legacy", "_offset_map")
+EXTENSIONS = (
+    "odradek.protocol._chain",
+    "odradek.protocol._legacy",
+    "odradek.protocol._offset_map",
+    "odradek.streams.stores._lru_entries",
+)
 TIMEOUT_S = 30.0
 
 
@@ -33,7 +38,7 @@ def check_version(version: str) -> None:
 def check_extensions() -> None:
     """The wheel carries every C extension; an ImportError names the one that it lacks."""
     for name in EXTENSIONS:
-        importlib.import_module(f"odradek.protocol.{name}")
+        importlib.import_module(name)
 
 
 def check_one_record(bootstrap: str) -> None:

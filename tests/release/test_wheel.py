@@ -61,7 +61,7 @@ def test_a_step_that_fails_ends_with_its_output() -> None:
 
 def test_the_smoke_test_imports_every_extension() -> None:
     names = {each["name"] for each in PYPROJECT["tool"]["setuptools"]["ext-modules"]}
-    assert names == {f"odradek.protocol.{name}" for name in smoke.EXTENSIONS}
+    assert names == set(smoke.EXTENSIONS)
 
 
 def test_the_release_builds_for_every_supported_python_and_runs_the_smoke_test() -> None:

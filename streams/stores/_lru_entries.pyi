@@ -1,0 +1,3 @@
+from odradek.streams.stores.lru_entries import LruEntriesInPython
+
+class LruEntries(LruEntriesInPython): ...
