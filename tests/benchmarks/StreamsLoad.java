@@ -5,6 +5,7 @@ import java.util.Properties;
 import org.apache.kafka.clients.consumer.ConsumerConfig;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.serialization.Serdes;
+import org.apache.kafka.common.utils.Bytes;
 import org.apache.kafka.streams.KafkaStreams;
 import org.apache.kafka.streams.KeyValue;
 import org.apache.kafka.streams.StreamsBuilder;
@@ -19,6 +20,13 @@ import org.apache.kafka.streams.kstream.Materialized;
 import org.apache.kafka.streams.kstream.Produced;
 import org.apache.kafka.streams.kstream.TimeWindows;
 import org.apache.kafka.streams.processor.StateRestoreListener;
+import org.apache.kafka.streams.state.KeyValueStore;
+import org.apache.kafka.streams.state.RocksDBConfigSetter;
+import org.rocksdb.BlockBasedTableConfig;
+import org.rocksdb.Cache;
+import org.rocksdb.LRUCache;
+import org.rocksdb.Options;
+import org.rocksdb.WriteBufferManager;
 
 /**
  * The applications of streams_topologies.py in Java. Arguments are name=value: kind, input, output, table, and those of
@@ -40,6 +48,9 @@ public final class StreamsLoad {
             } else {
                 options.put(parts[0], parts[1]);
             }
+        }
+        if (config.containsKey(Bounded.LIMIT)) {
+            config.put(StreamsConfig.ROCKSDB_CONFIG_SETTER_CLASS_CONFIG, Bounded.class);
         }
         KafkaStreams streams = new KafkaStreams(topology(options), config);
         streams.setStateListener((now, before) -> {
@@ -81,6 +92,14 @@ public final class StreamsLoad {
                         Joined.with(Serdes.String(), Serdes.String(), Serdes.String()))
                     .to(output, Produced.with(Serdes.String(), Serdes.String()));
                 break;
+            case "stores":
+                for (int number = 0; number < 100; number++) {
+                    stream.groupByKey(Grouped.with(Serdes.String(), Serdes.String()))
+                        .reduce((old, value) -> value, Materialized.<String, String, KeyValueStore<Bytes, byte[]>>as(
+                            "latest-" + number).withLoggingDisabled());
+                }
+                stream.to(output, Produced.with(Serdes.String(), Serdes.String()));
+                break;
             default:
                 TimeWindows windows = TimeWindows.ofSizeAndGrace(WINDOW, Duration.ofMinutes(1));
                 if (options.get("kind").equals("hopping")) {
@@ -94,6 +113,32 @@ public final class StreamsLoad {
                     .to(output, Produced.with(Serdes.String(), Serdes.Long()));
         }
         return builder.build();
+    }
+
+    /** One block cache and one write buffer manager for all stores, as Kafka's documentation has it. */
+    public static final class Bounded implements RocksDBConfigSetter {
+        static final String LIMIT = "rocksdb.memory.max.bytes";
+        private static Cache cache;
+        private static WriteBufferManager manager;
+
+        @Override
+        public synchronized void setConfig(String store, Options options, Map<String, Object> configs) {
+            if (cache == null) {
+                long limit = Long.parseLong((String) configs.get(LIMIT));
+                cache = new LRUCache(limit, -1, false);
+                manager = new WriteBufferManager(limit / 2, cache);
+            }
+            BlockBasedTableConfig table = (BlockBasedTableConfig) options.tableFormatConfig();
+            table.setBlockCache(cache);
+            table.setCacheIndexAndFilterBlocks(true);
+            table.setPinTopLevelIndexAndFilter(true);
+            options.setTableFormatConfig(table);
+            options.setWriteBufferManager(manager);
+        }
+
+        @Override
+        public void close(String store, Options options) {
+        }
     }
 
     private static final class Restoration implements StateRestoreListener {

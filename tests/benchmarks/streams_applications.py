@@ -17,6 +17,8 @@ from tests.jvm.process import QUIET, BackgroundProcess, ToolError, java_command
 
 JAVA_RELEASE: Final = "streams-3.9.2"
 COMMIT_MS: Final = 500
+STORES_BYTES: Final = 64 * 1024 * 1024
+"""The memory of all RocksDB stores together, where a case bounds it."""
 COMMIT_ONCE_MS: Final = 100  # Kafka Streams' default for exactly once
 START_TIMEOUT_S: Final = 120.0  # longer than any wait that still makes progress, however slow the machine
 STOP_TIMEOUT_S: Final = 30.0
@@ -72,7 +74,9 @@ def _commit_ms(case: StreamsCase) -> int:
 
 
 def _config(case: StreamsCase, place: Place) -> Mapping[str, object]:
+    bound = {"rocksdb.memory.max.bytes": STORES_BYTES} if case.kind == "stores" else {}
     return {
+        **bound,
         "application.id": place.application,
         "bootstrap.servers": place.bootstrap,
         "state.dir": place.folder,

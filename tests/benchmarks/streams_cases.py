@@ -53,7 +53,7 @@ class StreamsCase:
     @property
     def contestants(self) -> tuple[str, ...]:
         """The contestants: a library takes no part in a case in which it is not comparable."""
-        if self.restores or self.cache_bytes != DEFAULT_CACHE_BYTES:
+        if self.restores or self.kind == "stores" or self.cache_bytes != DEFAULT_CACHE_BYTES:
             return (OURS, JAVA)
         return NAMES
 
@@ -87,6 +87,7 @@ STREAMS_CASES: Final[tuple[StreamsCase, ...]] = (
     _WORDCOUNT,
     _WINDOWED,
     _JOIN,
+    StreamsCase("streams-stores", "100 stores on disk in 64 MiB", "stores", 3_000, value_bytes=500),
     StreamsCase("streams-restore", "restore a store on disk", "wordcount", 1_000_000, restores=True),
     _once(_STATELESS),
     _once(_WORDCOUNT),

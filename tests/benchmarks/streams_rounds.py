@@ -31,7 +31,7 @@ from tests.benchmarks.contestants import Contestant
 from tests.benchmarks.rounds import MB, Failure, Say
 from tests.benchmarks.streams_applications import Place, RunningApplication, command
 from tests.benchmarks.streams_cases import StreamsCase
-from tests.benchmarks.streams_topologies import STORE
+from tests.benchmarks.streams_topologies import COUNTS, STORE
 
 TIMEOUT_S: Final = 120.0
 LONGEST_S: Final = 40.0
@@ -151,7 +151,7 @@ class StreamsCourse:
         """Wait until the output is complete. Raises DifferentResultError when it does not get complete in time."""
         deadline = time.monotonic() + self._longest_s
         end, since = 0, time.monotonic()
-        counts = case.kind not in ("stateless", "join")
+        counts = case.kind in COUNTS
         enough = sum(wanted.values())
         while True:
             watch.look()
