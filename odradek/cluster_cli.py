@@ -1,5 +1,5 @@
-"""Commands for clusters: `odradek cluster up`, `restart` and `status`, `odradek registry` with `check` and `repair`,
-`odradek health`.
+"""Commands for clusters: `odradek cluster up`, `restart`, `kill` and `status`, `odradek registry` with `check` and
+`repair`, `odradek health`.
 
 Modules that a command needs are imported when it runs.
 """
@@ -109,25 +109,44 @@ def up(
         _fail(str(error))
 
 
-@cluster.command()
-@click.argument("broker_id", metavar="ID", type=click.IntRange(0))
-@click.option(
+_broker_argument = click.argument("broker_id", metavar="ID", type=click.IntRange(0))
+_data_option = click.option(
     "--data",
     type=click.Path(path_type=Path, file_okay=False),
     default=Path("cluster-data"),
     show_default=True,
     help="The folder of the cluster, as for `odradek cluster up`.",
 )
+
+
+@cluster.command()
+@_broker_argument
+@_data_option
 def restart(broker_id: int, data: Path) -> None:
     """Restart broker ID of a cluster that `odradek cluster up` runs on this machine.
 
     A broker that runs is stopped with a controlled shutdown; one that has ended is started again. It keeps its port and
     its data. The command ends when the broker serves.
     """
-    from odradek.cluster_control import ControlError, ask_restart
+    _ask(data, "restart", broker_id)
+
+
+@cluster.command()
+@_broker_argument
+@_data_option
+def kill(broker_id: int, data: Path) -> None:
+    """End broker ID of a cluster that `odradek cluster up` runs on this machine, by SIGKILL: as a crash ends it.
+
+    It is for trying what clients do then. `odradek cluster restart` starts the broker again.
+    """
+    _ask(data, "kill", broker_id)
+
+
+def _ask(data: Path, action: str, broker_id: int) -> None:
+    from odradek.cluster_control import ControlError, ask_cluster
 
     try:
-        print_line(ask_restart(data.absolute(), broker_id))
+        print_line(ask_cluster(data.absolute(), action, broker_id))
     except ControlError as error:
         _fail(str(error))
 

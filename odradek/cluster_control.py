@@ -1,4 +1,4 @@
-"""Cluster control: `odradek cluster restart` sends requests to the `odradek cluster up` that owns the brokers.
+"""Cluster control: `odradek cluster restart` and `kill` send requests to the `odradek cluster up` of the brokers.
 
 The connection is a Unix socket, with a line in each direction:
 
@@ -18,13 +18,13 @@ import json
 import shutil
 import socket
 import tempfile
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Final
 
 CONTROL_FILE: Final = "control"
 _REQUEST_BYTES: Final = 256
-Restart = Callable[[int], Awaitable[str]]
+Action = Callable[[int], Awaitable[str]]
 
 
 class ControlError(Exception):
@@ -34,10 +34,10 @@ class ControlError(Exception):
 class ControlServer:
     """Serves the requests, in the process that owns the brokers."""
 
-    def __init__(self, folder: Path, restart: Restart) -> None:
-        """`restart` gets a broker id and returns a line; the text of its errors is a response, too."""
+    def __init__(self, folder: Path, actions: Mapping[str, Action]) -> None:
+        """An action, by its word, gets a broker id and returns a line; the text of its errors is a response, too."""
         self._file = folder / CONTROL_FILE
-        self._restart = restart
+        self._actions = actions
         self._socket_folder: str | None = None
         self._server: asyncio.Server | None = None
         self._requests: set[asyncio.Task[None]] = set()
@@ -78,21 +78,22 @@ class ControlServer:
             await writer.drain()
 
     async def _answer(self, word: str, broker_id: str) -> dict[str, str]:
-        if word != "restart" or not broker_id.isdecimal():
+        action = self._actions.get(word)
+        if action is None or not broker_id.isdecimal():
             return {"error": f"unknown request {word} {broker_id}"}
         try:
-            return {"ok": await self._restart(int(broker_id))}
+            return {"ok": await action(int(broker_id))}
         except Exception as error:
             return {"error": str(error)}
 
 
-def ask_restart(folder: Path, broker_id: int) -> str:
-    """Request the restart of a broker from the `cluster up` over `folder`; returns its line. Raises ControlError."""
+def ask_cluster(folder: Path, action: str, broker_id: int) -> str:
+    """Request an action on a broker from the `cluster up` over `folder`; returns its line. Raises ControlError."""
     try:
         path = (folder / CONTROL_FILE).read_text()
         with socket.socket(socket.AF_UNIX) as connection:
             connection.connect(path)
-            connection.sendall(b"restart %d\n" % broker_id)
+            connection.sendall(f"{action} {broker_id}\n".encode())
             answer = connection.makefile("rb").readline()
     except (FileNotFoundError, ConnectionRefusedError):
         raise ControlError(
@@ -101,7 +102,7 @@ def ask_restart(folder: Path, broker_id: int) -> str:
     except OSError as error:
         raise ControlError(f"cannot reach the cluster in {folder}: {error.strerror or error}") from error
     if not answer:
-        raise ControlError(f"the cluster in {folder} has ended before broker {broker_id} was ready")
+        raise ControlError(f"the cluster in {folder} has ended before it answered")
     found = json.loads(answer)
     if "ok" not in found:
         raise ControlError(str(found["error"]))

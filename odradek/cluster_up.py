@@ -184,7 +184,8 @@ class _Cluster:
             self._environment = {**os.environ, **environment(jaas_file, os.environ.get("KAFKA_OPTS", ""))}
         async with serving(plan.folder, "127.0.0.1", plan.registry_port, keep_sessions=False, users=users) as served:
             self._say(f"registry (--zookeeper) at 127.0.0.1:{served.port}")
-            control = ControlServer(plan.folder, lambda broker_id: self._restart(broker_id, served))
+            actions = {"restart": lambda broker_id: self._restart(broker_id, served), "kill": self._kill}
+            control = ControlServer(plan.folder, actions)
             try:
                 await self._start(served.port)
                 await control.start()
@@ -304,9 +305,7 @@ class _Cluster:
 
         Returns the line with its address. Raises UpError when it does not start, and for an unknown broker; OSError.
         """
-        child = self._children.get(broker_id)
-        if child is None:
-            raise UpError(f"there is no broker {broker_id}; there are {', '.join(map(str, self._children))}")
+        child = self._child(broker_id)
         if broker_id in self._restarting or self._stop.is_set():
             raise UpError(
                 f"broker {broker_id} is being {'restarted' if not self._stop.is_set() else 'stopped'} already"
@@ -326,6 +325,20 @@ class _Cluster:
         line = self._line(fresh)
         self._say(line)
         return line
+
+    async def _kill(self, broker_id: int) -> str:
+        """End a broker by SIGKILL, as a crash does; returns a line. Raises UpError where it does not run."""
+        child = self._child(broker_id)
+        if not child.running or broker_id in self._restarting:
+            raise UpError(f"broker {broker_id} does not run; odradek cluster restart {broker_id} starts it")
+        child.process.kill()
+        await asyncio.shield(self._watchers[broker_id])  # until its session has ended
+        return f"broker {broker_id} was killed; odradek cluster restart {broker_id} starts it again"
+
+    def _child(self, broker_id: int) -> _Child:
+        if broker_id not in self._children:
+            raise UpError(f"there is no broker {broker_id}; there are {', '.join(map(str, self._children))}")
+        return self._children[broker_id]
 
     async def _await_restarted(self, child: _Child) -> None:
         try:

@@ -164,6 +164,29 @@ def test_a_broker_is_restarted_on_its_port_with_its_data(up: Start, tmp_path: Pa
     assert cluster.process.stop() == 1
 
 
+def test_a_broker_is_killed_and_restarted(up: Start, tmp_path: Path) -> None:
+    """The other broker leads at once: the session of the dead one does not have to time out."""
+    cluster = up("--brokers=2", "--property=min.insync.replicas=1", "--property=zookeeper.session.timeout.ms=40000")
+    bootstrap = cluster.await_ready()
+    make_topic(bootstrap, "orders", 2)
+    data = f"--data={tmp_path / 'cluster'}"
+    ended = odradek("cluster", "kill", "2", data)
+    assert (ended.stdout, ended.stderr) == (
+        "broker 2 was killed; odradek cluster restart 2 starts it again\n",
+        "",
+    )
+    cluster.await_line("broker 2 has ended by signal SIGKILL; ")
+    produce(bootstrap, "orders", ["after"], SOON_S)
+    again = odradek("cluster", "kill", "2", data)
+    assert (again.returncode, again.stderr) == (
+        1,
+        "odradek: broker 2 does not run; odradek cluster restart 2 starts it\n",
+    )
+    assert odradek("cluster", "kill", "7", data).stderr == "odradek: there is no broker 7; there are 1, 2\n"
+    assert odradek("cluster", "restart", "2", data).returncode == 0
+    assert consume(bootstrap, "orders", 1) == ["after"]
+
+
 def test_the_last_broker_can_be_restarted(up: Start, tmp_path: Path) -> None:
     cluster = up("--brokers=1")
     cluster.await_ready()
