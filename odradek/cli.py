@@ -36,6 +36,7 @@ LAZY: Final = {
     "streams": "odradek.streams_cli:streams",
     "tls": "odradek.tls_cli:tls",
     "token": "odradek.commands.token:token",
+    "top": "odradek.commands.top:top",
     "topic": "odradek.commands.topic:topic",
     "transaction": "odradek.commands.transaction:transaction",
     "user": "odradek.commands.user:user",

@@ -1,0 +1,259 @@
+"""The panes of `odradek top` as rows of cells, of the console's data: topics, partitions, groups, brokers, timeline.
+
+A pane shows at most LARGEST_PAGE rows of what the search selects: a terminal redraws all of them each second.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from rich.text import Text
+
+from odradek.admin.topics import NO_LEADER, PartitionInfo
+from odradek.commands.output import byte_size
+from odradek.console.group_pages import groups_page
+from odradek.console.history import ClusterHistory
+from odradek.console.overview import ClusterOverview, broker_rows
+from odradek.console.paging import LARGEST_PAGE, Listing, ListPage, page_of
+from odradek.console.timeline import ClusterChange
+from odradek.console.topic_pages import topics_page
+
+WRONG: Final = "bold red"
+Cells = tuple[Text, ...]
+
+
+class PaneRows(NamedTuple):
+    """The rows that a pane shows, by a key that names the object, and how many there are."""
+
+    rows: Mapping[str, Cells]
+    matching: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class Pane:
+    """A table: its titles, the orders that it has, and what makes its rows of a history, a search and an order."""
+
+    name: str
+    columns: tuple[str, ...]
+    sorts: tuple[str, ...]
+    rows: Callable[[ClusterHistory, str, str], PaneRows]
+
+
+def safe(value: object, style: str = "") -> Text:
+    """A text as a cell. Names of groups and clients may have any character: none of them controls the terminal."""
+    return Text("".join(letter if letter.isprintable() else "\ufffd" for letter in str(value)), style)
+
+
+def number(value: float | None, style: str = "") -> Text:
+    """A number at the right of its cell; `-` for none."""
+    shown = "-" if value is None else f"{value:,.1f}" if isinstance(value, float) else f"{value:,}"
+    return Text(shown, style, justify="right")
+
+
+def problems(value: int) -> Text:
+    """A number that should be zero."""
+    return number(value, WRONG if value else "")
+
+
+def clock(time_s: float) -> str:
+    """The local time of day."""
+    return time.strftime("%H:%M:%S", time.localtime(time_s))
+
+
+def _shown(page: ListPage[Any], rows: Iterable[tuple[str, Cells]]) -> PaneRows:
+    return PaneRows(dict(rows), page.matching, page.total)
+
+
+def _topics(history: ClusterHistory, search: str, sort: str) -> PaneRows:
+    page = topics_page(history, Listing(search, 1, LARGEST_PAGE, sort), internal=True)
+    return _shown(
+        page,
+        (
+            (
+                row.name,
+                (
+                    safe(row.name),
+                    number(row.partitions),
+                    number(row.replication_factor),
+                    problems(row.under_replicated),
+                    problems(row.offline),
+                    number(row.records),
+                    number(row.records_per_s),
+                    Text(byte_size(row.size_bytes), justify="right"),
+                ),
+            )
+            for row in page.rows
+        ),
+    )
+
+
+def problem_of(part: PartitionInfo) -> str:
+    """What is wrong with a partition, by the names of the console; nothing where all is well."""
+    if part.leader == NO_LEADER:
+        return "offline"
+    if len(part.isr) < len(part.replicas):
+        return "under-replicated"
+    return "not-preferred" if part.replicas and part.leader != part.replicas[0] else ""
+
+
+_PARTITION_SORTS: Final[Mapping[str, Callable[[PartitionInfo], Any]]] = {
+    "partition": lambda part: (part.topic, part.partition),
+    "problem": lambda part: ("offline", "under-replicated", "not-preferred", "").index(problem_of(part)),
+    "leader": lambda part: part.leader,
+}
+
+
+def _partitions(history: ClusterHistory, search: str, sort: str) -> PaneRows:
+    sample = history.sample
+    parts = () if sample is None else sample.partitions
+    ends = {} if sample is None else sample.ends
+    page = page_of(
+        parts,
+        Listing(search, 1, LARGEST_PAGE, sort),
+        lambda part: f"{part.topic}-{part.partition} {problem_of(part)}",
+        _PARTITION_SORTS,
+    )
+    rows = []
+    for part in page.rows:
+        name, problem = f"{part.topic}-{part.partition}", problem_of(part)
+        style = WRONG if problem in ("offline", "under-replicated") else ""
+        cells = (
+            safe(name),
+            Text("none", WRONG, justify="right") if part.leader == NO_LEADER else number(part.leader),
+            number(part.leader_epoch),
+            Text(",".join(map(str, part.replicas))),
+            Text(",".join(map(str, part.isr)), style),
+            number(ends.get((part.topic, part.partition))),
+            Text(problem, style),
+        )
+        rows.append((name, cells))
+    return _shown(page, rows)
+
+
+def _groups(history: ClusterHistory, search: str, sort: str) -> PaneRows:
+    page = groups_page(history, Listing(search, 1, LARGEST_PAGE, sort))
+    return _shown(
+        page,
+        (
+            (
+                row.group_id,
+                (
+                    safe(row.group_id),
+                    safe(row.state),
+                    safe(row.type or "-"),
+                    number(row.members),
+                    number(row.partitions),
+                    number(row.lag, WRONG if row.lag and not row.members else ""),
+                    number(row.coordinator),
+                ),
+            )
+            for row in page.rows
+        ),
+    )
+
+
+def _brokers(history: ClusterHistory, search: str, sort: str) -> PaneRows:
+    sample = history.sample
+    found = [] if sample is None else broker_rows(history, sample)
+    page = page_of(
+        found, Listing(search, 1, LARGEST_PAGE, sort), lambda row: f"{row.node.broker_id} {row.node.host}", {}
+    )
+    rows = []
+    for row in page.rows:
+        state = Text("controller") if row.is_controller else Text("running") if row.is_alive else Text("down", WRONG)
+        address = f"{row.node.host}:{row.node.port}" if row.is_alive else "-"
+        cells = (
+            number(row.node.broker_id),
+            safe(address),
+            safe(row.node.rack or "-"),
+            state,
+            number(row.leaders),
+            number(row.replicas),
+            problems(row.out_of_sync),
+            Text(byte_size(row.disk_bytes), justify="right"),
+        )
+        rows.append((str(row.node.broker_id), cells))
+    return _shown(page, rows)
+
+
+def _timeline(history: ClusterHistory, search: str, sort: str) -> PaneRows:
+    everything = history.timeline.newest()
+    page = page_of(
+        everything, Listing(search, 1, LARGEST_PAGE), lambda row: f"{row.kind.value} {row.subject} {row.text}", {}
+    )
+    rows: dict[str, Cells] = {}
+    for each in page.rows:
+        rows.setdefault(_key(each), _event(each))
+    return PaneRows(rows, page.matching, page.total)
+
+
+def _key(change: ClusterChange) -> str:
+    return f"{change.time_s} {change.kind.name} {change.subject} {change.text}"
+
+
+def _event(change: ClusterChange) -> Cells:
+    style = WRONG if change.is_problem else ""
+    return Text(clock(change.time_s)), Text(change.kind.value), safe(change.subject), safe(change.text, style)
+
+
+PANES: Final = (
+    Pane(
+        "topics",
+        ("TOPIC", "PARTITIONS", "REPLICAS", "UNDER-REPLICATED", "OFFLINE", "END OFFSETS", "RECORDS/S", "SIZE"),
+        ("name", "-rate", "-records", "-size", "-under-replicated"),
+        _topics,
+    ),
+    Pane(
+        "partitions",
+        ("PARTITION", "LEADER", "EPOCH", "REPLICAS", "ISR", "END OFFSET", "PROBLEM"),
+        ("partition", "problem", "leader"),
+        _partitions,
+    ),
+    Pane(
+        "groups",
+        ("GROUP", "STATE", "TYPE", "MEMBERS", "PARTITIONS", "LAG", "COORDINATOR"),
+        ("group", "-lag", "-members", "state"),
+        _groups,
+    ),
+    Pane(
+        "brokers",
+        ("BROKER", "ADDRESS", "RACK", "STATE", "LEADERS", "REPLICAS", "OUT OF SYNC", "SIZE"),
+        ("broker",),
+        _brokers,
+    ),
+    Pane("timeline", ("TIME", "EVENT", "ABOUT", "WHAT HAPPENED"), ("newest",), _timeline),
+)
+"""The panes beside the overview, in the order of their keys."""
+
+
+def summary(overview: ClusterOverview) -> Text:
+    """The numbers of the overview."""
+    found = Text()
+    rate = "-" if overview.records_per_s is None else f"{overview.records_per_s:,.1f}"
+    down = sum(not each.is_alive for each in overview.brokers)
+    for name, value, wrong in (
+        ("brokers", f"{len(overview.brokers) - down} of {len(overview.brokers)}", down > 0),
+        (
+            "controller",
+            str(overview.controller_id) if overview.controller_id >= 0 else "none",
+            overview.controller_id < 0,
+        ),
+        ("topics", f"{overview.topics:,}", False),
+        ("partitions", f"{overview.partitions:,}", False),
+        ("under-replicated", f"{overview.under_replicated:,}", overview.under_replicated > 0),
+        ("offline", f"{overview.offline:,}", overview.offline > 0),
+        ("groups", f"{overview.groups:,}", False),
+        ("lag", f"{overview.lag:,}", False),
+        ("records/s", rate, False),
+    ):
+        found.append(f"{name:>18}  ", "dim")
+        found.append(f"{value}\n", WRONG if wrong else "bold")
+    for each in overview.busiest:
+        found.append(f"{'written to':>18}  ", "dim")
+        found.append_text(safe(f"{each.topic}  {each.records_per_s:,.1f} records/s"))
+        found.append("\n")
+    return found
