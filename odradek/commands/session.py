@@ -58,10 +58,6 @@ class CommandSession:
             self._client = open_client(self._options)
         return self._client
 
-    def new_client(self) -> AdminClient:
-        """Another client, for another thread. Raises CommandFailure."""
-        return open_client(self._options)
-
     def librdkafka_config(self) -> dict[str, Any]:
         """The connection as a configuration of librdkafka, for records. Raises CommandFailure."""
         from odradek.admin.properties import librdkafka_properties
