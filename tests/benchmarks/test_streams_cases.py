@@ -82,7 +82,6 @@ def test_odradek_and_java_complete_tiny_cases(tmp_path: Path) -> None:
         replace(WORDCOUNT, records=2_000),
         replace(CASES["streams-windowed-eos"], records=2_000),
         replace(CASES["streams-restore"], records=2_000),
-        replace(CASES["streams-stores"], records=1_000),
     ]
     broker = contestant("odradek", tmp_path)
     try:

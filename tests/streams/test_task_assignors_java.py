@@ -6,6 +6,8 @@ order of the ids (`process_of`).
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -40,6 +42,8 @@ from odradek.streams.assignment.application_state import (
     NONE,
     UNKNOWN_OFFSET_SUM,
 )
+from odradek.streams.group.assignor import AssignmentConfig, assign
+from odradek.streams.group.assignor_threads import Thread
 from odradek.streams.records import TaskId
 from odradek.streams.running.task_assignment import without_lags
 from tests.streams.oracle.java import Java
@@ -251,3 +255,47 @@ def test_validation(
     ours = validate_task_assignment(state, TaskAssignment(made))
     assert ours.name == theirs.validate(state, TaskAssignment(made))
     assert ours in (AssignmentError.NONE, defect)
+
+
+@settings(max_examples=40)
+@given(sizes=st.lists(st.integers(1, 3), min_size=1, max_size=4), count=st.integers(1, 12), standbys=st.integers(0, 2))
+def test_the_default_assignor_shares_out_new_tasks(
+    theirs: JavaAssignment, sizes: list[int], count: int, standbys: int
+) -> None:
+    """Without any state each thread gets as many active tasks as in Java, and each task as many standbys. Which process
+    gets a task differs: Java takes turns, and the default assignor looks for the fewest moves later.
+    """
+    everything = [TaskId(0, partition) for partition in range(count)]
+    places = {task: TaskTopicPartition(("log-0", task.partition), False, True, dict) for task in everything}
+    state = ApplicationState(
+        AssignmentConfigs(num_standby_replicas=standbys),
+        [TaskInfo(task, frozenset({"store"}), (place,)) for task, place in places.items()],
+        [
+            KafkaStreamsState(
+                process_id=process_of(number),
+                num_processing_threads=size,
+                task_lags=dict.fromkeys(everything, 1_000_000),
+            )
+            for number, size in enumerate(sizes, 1)
+        ],
+    )
+    expected, probing = theirs.assign_internally("HighAvailabilityTaskAssignor", state)
+    threads = {
+        f"{number}-{index}": Thread(b"%d" % number) for number, size in enumerate(sizes) for index in range(size)
+    }
+    config = AssignmentConfig(num_standby_replicas=standbys)
+    made = assign(dict.fromkeys(everything, 1_000_000), [], threads, config)
+    assert made.probing == probing
+    shares = [0] * len(sizes)
+    for name, own in made.active.items():
+        shares[int(name[0])] += len(own)
+    running = [[*tasks.values()].count("ACTIVE") for tasks in expected.values()]
+    assert busiest(shares, sizes) == busiest(running, sizes)
+    copies_here = Counter(task for own in made.standby.values() for task in map(str, own))
+    copies_there = Counter(task for tasks in expected.values() for task, kind in tasks.items() if kind == "STANDBY")
+    assert copies_here == copies_there
+
+
+def busiest(shares: Sequence[int], threads: Sequence[int]) -> int:
+    """The most tasks of one thread, where a process spreads its tasks evenly."""
+    return max(-(-share // size) for share, size in zip(shares, threads, strict=True))
