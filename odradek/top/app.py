@@ -63,6 +63,7 @@ class ClusterTop(App[None]):
         self._paused = False
         self._alerts: list[ClusterAlert] = []
         self._shown = PaneRows({}, 0, 0)
+        self._status = Text()
         self._drawn: tuple[object, ...] | None = None
 
     def compose(self) -> ComposeResult:
@@ -205,7 +206,9 @@ class ClusterTop(App[None]):
             text.append(f"  by {self._sorts[pane.name].removeprefix('-')}", "dim")
             if search:
                 text.append_text(safe(f"  search: {search}", "yellow"))
-        self.query_one("#status", Static).update(text)
+        if text != self._status:
+            self._status = text
+            self.query_one("#status", Static).update(text)
 
     def _draw_overview(self) -> None:
         overview = overview_of(self._history)

@@ -2,15 +2,7 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
-import pty
-import struct
-import subprocess
 import sys
-import termios
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -23,55 +15,20 @@ from odradek.console.sampler import ClusterSampler
 from odradek.top.app import ClusterTop
 from tests.commands.running import TIMEOUT_S, Running
 from tests.support.eventually import eventually, eventually_async
+from tests.support.terminal import Terminal
 from tests.top.panes import SIZE, rows
 
 pytestmark = pytest.mark.slow
 
 
-class Terminal:
-    """A program on a terminal of 100 columns and 30 lines."""
-
-    def __init__(self, command: list[str]) -> None:
-        self._ours, theirs = pty.openpty()
-        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 100, 0, 0))
-        os.set_blocking(self._ours, False)
-        environment = {**os.environ, "TERM": "xterm-256color"}
-        self.process = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment)
-        os.close(theirs)
-        self._printed = b""
-
-    def printed(self) -> str:
-        """Everything until now, with the sequences that place the text."""
-        try:
-            while data := os.read(self._ours, 65536):
-                self._printed += data
-        except (BlockingIOError, OSError):  # nothing yet; or the program has ended
-            pass
-        return self._printed.decode(errors="replace")
-
-    def press(self, keys: str) -> None:
-        os.write(self._ours, keys.encode())
-
-    def close(self) -> None:
-        if self.process.poll() is None:
-            self.process.kill()
-        self.process.wait()
-        os.close(self._ours)
-
-
-@contextmanager
-def running(*arguments: str) -> Iterator[Terminal]:
-    terminal = Terminal([sys.executable, "-m", "odradek", *arguments])
-    try:
-        yield terminal
-    finally:
-        terminal.close()
+def terminal_of(*arguments: str) -> Terminal:
+    return Terminal([sys.executable, "-m", "odradek", *arguments])
 
 
 def test_the_command_on_a_terminal(odradek_broker: BrokerProcess) -> None:
     side = Running(odradek_broker.bootstrap)
     side.done("topic", "create", "first-topic")
-    with running("top", "-b", odradek_broker.bootstrap, "--interval", "0.1") as terminal:
+    with terminal_of("top", "-b", odradek_broker.bootstrap, "--interval", "0.1") as terminal:
         eventually(terminal.printed, lambda text: "controller" in text and "All is well" in text)
         terminal.press("2")
         eventually(terminal.printed, lambda text: "first-topic" in text)
@@ -81,7 +38,7 @@ def test_the_command_on_a_terminal(odradek_broker: BrokerProcess) -> None:
         eventually(terminal.printed, lambda text: "the topic was created" in text)
         terminal.press("q")
         assert terminal.process.wait(TIMEOUT_S) == 0, terminal.printed()
-    with running("top", "-b", "127.0.0.1:1") as terminal:
+    with terminal_of("top", "-b", "127.0.0.1:1") as terminal:
         assert terminal.process.wait(TIMEOUT_S) == 5
         assert "no broker answers at 127.0.0.1:1" in terminal.printed()
 
