@@ -172,7 +172,7 @@ class ClusterTop(App[None]):
         self._draw()
 
     def _draw(self) -> None:
-        if len(self.screen_stack) > 1:
+        if len(self.screen_stack) > 1 or not self.query("#status"):  # at the end the widgets go before the timer
             return
         self._draw_status()
         pane, history = self._pane, self._history

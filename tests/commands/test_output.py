@@ -133,7 +133,7 @@ def completed(*words: str) -> list[str]:
 def test_the_shell_completes_commands_and_names_of_the_cluster(
     broker: BrokerProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert completed("to") == ["token", "topic"]
+    assert completed("to") == ["token", "top", "topic"]
     assert completed("topic", "d") == ["delete", "describe"]
     assert completed("broker", "l")[:2] == ["list", "log-dirs"]
     at = ("-b", broker.bootstrap)
