@@ -18,7 +18,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # The order of sets is the same in every run.
 export PYTHONHASHSEED := 0
 
-.PHONY: run test jars programs lint branches memory check quick quick-memory format wheel docs bench simulate mutants explore soak hostile compose-check clean
+.PHONY: run test jars programs lint branches memory check quick quick-memory format wheel docs bench simulate mutants explore soak hostile compose-check screenshots clean
 
 run: .venv/.installed
 	@exec $(BIN)/odradek broker --override broker.id=0 --override listeners=PLAINTEXT://127.0.0.1:9092 \
@@ -84,6 +84,10 @@ hostile: .venv/.installed-dev
 
 compose-check: .venv/.installed-dev
 	$(BIN)/python -m tests compose-check $(ARGS)
+
+# Of docs/console.md; needs Chromium.
+screenshots: .venv/.installed-dev
+	$(BIN)/python -m tests.console.screenshots
 
 clean:
 	rm -rf build dist *.egg-info

@@ -48,7 +48,8 @@ def alerts_of(history: ClusterHistory) -> list[ClusterAlert]:
     sample = history.sample
     if sample is None:
         return unreachable
-    found = [*_of_cluster(sample), *_of_partitions(sample), *_of_disks(history), *_of_groups(history, sample)]
+    partitions = history.derived("partition alerts", lambda: [*_of_cluster(sample), *_of_partitions(sample)])
+    found = [*partitions, *_of_disks(history), *_of_groups(history, sample)]
     found += [
         ClusterAlert(AlertLevel.WARNING, f"A part of the cluster is not shown: {each}", "", "/brokers")
         for each in sample.problems

@@ -7,14 +7,16 @@ thread adds samples; any thread may read.
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final, TypeVar
 
 from odradek.console.request_metrics import BrokerMetrics
 from odradek.console.sample import ClusterSample
 from odradek.console.series import Series
 from odradek.console.timeline import Timeline, changes_between
+
+T = TypeVar("T")
 
 KEPT_SAMPLES: Final = 360
 """Of the cluster and of each group."""
@@ -45,7 +47,8 @@ class ClusterHistory:
         self.records = Series(KEPT_SAMPLES)
         """Records a second that are written to the topics of users."""
         self.timeline = Timeline()
-        self.disk = DiskUsage()
+        self._disk = DiskUsage()
+        self._derived: dict[str, Any] = {}
         self.metrics: Mapping[str, BrokerMetrics] = {}
         """The metrics page of brokers, by its address."""
 
@@ -63,6 +66,7 @@ class ClusterHistory:
         """Keep a sample, and what differs from the one before it."""
         with self._lock:
             before, self._sample, self._error = self._sample, sample, None
+            self._derived = {}
             for group in sample.groups.values():
                 if group.lag is not None:
                     self._series(self._group_lags, group.group_id, KEPT_SAMPLES).add(sample.taken_s, group.lag)
@@ -71,6 +75,25 @@ class ClusterHistory:
             self._add_rates(before, sample)
             self.timeline.extend(changes_between(before, sample))
             self._forget(sample)
+            self._derived = {}  # without those that a reader made of the sample before its rates were added
+
+    @property
+    def disk(self) -> DiskUsage:
+        """What replicas take on disk; empty before it is read."""
+        return self._disk
+
+    @disk.setter
+    def disk(self, usage: DiskUsage) -> None:
+        self._disk = usage
+        self._derived = {}
+
+    def derived(self, name: str, make: Callable[[], T]) -> T:
+        """What `make` returns, made once for each sample: it walks through all partitions."""
+        kept = self._derived
+        if name not in kept:
+            kept[name] = make()
+        found: T = kept[name]
+        return found
 
     def fail(self, error: str) -> None:
         """Note that the cluster could not be read."""

@@ -156,8 +156,15 @@ class LogInspector:
             return {}
 
     def logs(self, listing: Listing) -> ListPage[LogRow]:
-        """A page of all logs. Raises OSError."""
-        return page_of(self._rows(), listing, lambda row: row.folder, SORTS)
+        """A page of all logs. Raises OSError.
+
+        Segments are counted only in the logs of the page, unless the order of the list depends on them.
+        """
+        if listing.sort.removeprefix("-") in ("segments", "size"):
+            return page_of((self._row(*each) for each in self._names()), listing, lambda row: row.folder, SORTS)
+        page = page_of(self._names(), listing, lambda each: each[1], {"log": lambda each: each[1]})
+        rows = tuple(self._row(*each) for each in page.rows)
+        return ListPage(rows, page.matching, page.total, page.listing)
 
     def detail(self, directory: int, name: str) -> LogDetail:
         """One log. Raises KeyError for a log that the directory does not have, OSError."""
@@ -213,11 +220,14 @@ class LogInspector:
         aborted = _read_index(lambda: _aborted(folder, base_offset), problems)
         return IndexPage(tuple(found or ()), tuple(times or ()), tuple(aborted or ()), tuple(problems))
 
-    def _rows(self) -> Iterator[LogRow]:
+    def _names(self) -> Iterator[tuple[int, str, TopicPartition]]:
         for number, directory in enumerate(self.directories):
             for name, place in sorted(_logs_in(directory).items()):
-                sizes = _sizes(directory / name)
-                yield LogRow(number, name, *place, len(sizes), sum(sizes))
+                yield number, name, place
+
+    def _row(self, directory: int, name: str, place: TopicPartition) -> LogRow:
+        sizes = _sizes(self.directories[directory] / name)
+        return LogRow(directory, name, *place, len(sizes), sum(sizes))
 
     def _find(self, directory: int, name: str) -> tuple[Path, TopicPartition]:
         if not 0 <= directory < len(self.directories):

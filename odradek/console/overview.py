@@ -1,11 +1,10 @@
-"""The cluster at a glance: brokers, controller, throughput, partitions in trouble, groups, alerts."""
+"""The cluster at a glance: brokers, controller, throughput, partitions in trouble, groups. Alerts are in `alerts`."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from odradek.admin.topics import NO_LEADER
-from odradek.console.alerts import ClusterAlert, alerts_of
 from odradek.console.history import ClusterHistory
 from odradek.console.sample import BrokerNode, ClusterSample
 
@@ -50,7 +49,6 @@ class ClusterOverview:
     records_per_s: float | None
     records_over_time: tuple[float, ...]
     busiest: tuple[TopicRate, ...]
-    alerts: tuple[ClusterAlert, ...]
 
 
 def overview_of(history: ClusterHistory, busiest: int = 5) -> ClusterOverview | None:
@@ -58,6 +56,10 @@ def overview_of(history: ClusterHistory, busiest: int = 5) -> ClusterOverview | 
     sample = history.sample
     if sample is None:
         return None
+    return history.derived(f"overview {busiest}", lambda: _overview(history, sample, busiest))
+
+
+def _overview(history: ClusterHistory, sample: ClusterSample, busiest: int) -> ClusterOverview:
     rates = [TopicRate(topic.name, history.rate_of(topic.name) or 0.0) for topic in sample.topics]
     busy = sorted((each for each in rates if each.records_per_s > 0), key=lambda each: -each.records_per_s)
     partitions = list(sample.partitions)
@@ -75,12 +77,15 @@ def overview_of(history: ClusterHistory, busiest: int = 5) -> ClusterOverview | 
         history.records.last,
         tuple(history.records.values()),
         tuple(busy[:busiest]),
-        tuple(alerts_of(history)),
     )
 
 
 def broker_rows(history: ClusterHistory, sample: ClusterSample) -> list[BrokerRow]:
     """Every broker that is alive, and every one that should have replicas and is not, by id."""
+    return history.derived("brokers", lambda: _broker_rows(history, sample))
+
+
+def _broker_rows(history: ClusterHistory, sample: ClusterSample) -> list[BrokerRow]:
     leaders: dict[int, int] = {}
     replicas: dict[int, int] = {}
     behind: dict[int, int] = {}

@@ -77,15 +77,25 @@ class ClusterSampler:
         `history.error`.
         """
         with self._lock:
-            try:
-                if self._client is None:
-                    self._client = self._connect()
-                sample = take_sample(self._client, time.time())
-            except CLIENT_ERRORS as error:
-                self.history.fail(str(error))
-                return None
-            self.history.add(sample)
-            return sample
+            return self._take()
+
+    def ensure(self) -> None:
+        """Wait for the first sample; nothing where there is one, or where the cluster cannot be read."""
+        if self.history.sample is None and self.history.error is None:
+            with self._lock:  # where the thread takes it already, only wait
+                if self.history.sample is None and self.history.error is None:
+                    self._take()
+
+    def _take(self) -> ClusterSample | None:
+        try:
+            if self._client is None:
+                self._client = self._connect()
+            sample = take_sample(self._client, time.time())
+        except CLIENT_ERRORS as error:
+            self.history.fail(str(error))
+            return None
+        self.history.add(sample)
+        return sample
 
     def refresh_disk(self) -> None:
         """Read the sizes of all replicas."""

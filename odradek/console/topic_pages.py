@@ -103,18 +103,19 @@ def topics_page(
     history: ClusterHistory, listing: Listing, *, internal: bool = False, health: str = ""
 ) -> ListPage[TopicRow]:
     """A page of the topics of the latest sample; `health` is a name in HEALTH, or empty."""
-    sample = history.sample
-    shown = () if sample is None else [each for each in sample.topics if internal or not each.internal]
-    rows = [_row(history, each) for each in shown]
+    rows = [each for each in history.derived("topics", lambda: _rows(history)) if internal or not each.internal]
     problem = HEALTH.get(health)
     if problem is not None:
         rows = [row for row in rows if problem(row)]
     return page_of(rows, listing, lambda row: row.name, SORTS)
 
 
-def _row(history: ClusterHistory, topic: TopicDescription) -> TopicRow:
+def _rows(history: ClusterHistory) -> list[TopicRow]:
     sample = history.sample
-    ends = {} if sample is None else sample.ends
+    return [] if sample is None else [_row(history, sample.ends, each) for each in sample.topics]
+
+
+def _row(history: ClusterHistory, ends: Mapping[TopicPartition, int], topic: TopicDescription) -> TopicRow:
     known = [end for part in topic.partitions if (end := ends.get((part.topic, part.partition))) is not None]
     return TopicRow(
         topic.name,

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odradek.console.alerts import AlertLevel, alerts_of
-from odradek.console.history import ClusterHistory
+from odradek.console.history import ClusterHistory, DiskUsage
 from odradek.console.overview import overview_of
 from odradek.console.series import Series
 from odradek.console.timeline import MOST_OF_A_KIND, ChangeKind, ClusterChange, Timeline, changes_between
@@ -188,4 +188,9 @@ def test_the_overview_counts() -> None:
         (2, 1, 2, 0),
         (3, 0, 2, 0),
     ]
+    history.disk = DiskUsage({"orders": 9}, {1: 7})
+    again = overview_of(history)
+    assert again is not None
+    assert again.brokers[0].disk_bytes == 7
+    assert overview_of(history) is again, "what walks through all partitions is made once for a sample"
     assert [row.is_controller for row in found.brokers] == [True, False, False]

@@ -45,6 +45,7 @@ def test_the_logs_of_a_directory_are_listed_without_deleted_ones(data_dir: Path)
         ("orders-0", "orders", 0, 2),
         ("returns-eu-12", "returns-eu", 12, 0),
     ]
+    assert [row.folder for row in LogInspector([data_dir]).logs(Listing(sort="size")).rows][-1] == "orders-0"
     assert page.rows[0].size_bytes == sum(each.stat().st_size for each in (data_dir / "orders-0").glob("*.log"))
 
 

@@ -58,6 +58,9 @@ class GivenWorkspace:
     def refresh(self) -> None:
         pass
 
+    def ensure(self) -> None:
+        pass
+
     def close(self) -> None:
         self.closed += 1
 

@@ -11,6 +11,7 @@ from typing import Any, Final
 from urllib.parse import quote, urlencode
 
 import jinja2
+import js_lib_htmx  # htmx as a package
 
 _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 DASH: Final = "–"
@@ -84,7 +85,7 @@ def static_version(name: str) -> str:
 def static_file(name: str) -> bytes:
     """A file of `static/`, or htmx. Raises FileNotFoundError."""
     if name == "htmx.min.js":
-        return importlib.resources.files("js_lib_htmx").joinpath("static/htmx/htmx.min.js").read_bytes()
+        return importlib.resources.files(js_lib_htmx).joinpath("static/htmx/htmx.min.js").read_bytes()
     return importlib.resources.files("odradek.console.web").joinpath("static", name).read_bytes()
 
 

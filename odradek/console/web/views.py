@@ -97,7 +97,8 @@ class ViewRequest:
 
     @property
     def history(self) -> ClusterHistory:
-        """What the sampler has kept."""
+        """What the sampler has kept, with a sample wherever the cluster answers."""
+        self.workspace.ensure()
         return self.workspace.history
 
     def client(self) -> AbstractContextManager[AdminClient]:

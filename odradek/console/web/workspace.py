@@ -43,6 +43,10 @@ class Workspace(Protocol):
         """Take a sample now, after a change."""
         ...
 
+    def ensure(self) -> None:
+        """Wait for the first sample."""
+        ...
+
     def close(self) -> None:
         """Close all connections."""
         ...
@@ -100,6 +104,10 @@ class ClusterWorkspace:
     def refresh(self) -> None:
         """Take a sample now, after a change."""
         self._sampler.refresh()
+
+    def ensure(self) -> None:
+        """Wait for the first sample."""
+        self._sampler.ensure()
 
     def close(self) -> None:
         """End the sampler and close all connections."""

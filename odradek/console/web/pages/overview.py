@@ -14,8 +14,6 @@ _RECENT: int = 8
 def show(request: ViewRequest) -> Shown:
     """Brokers, controller, throughput, alerts."""
     history = request.history
-    if history.sample is None and history.error is None:
-        request.workspace.refresh()
     values = {
         "overview": overview_of(history),
         "alerts": alerts_of(history),
