@@ -64,7 +64,7 @@ def test_without_a_release_everything_installs_from_a_clone() -> None:
 
 def test_the_pages_with_install_commands_are_checked() -> None:
     found = {path.name for path in PAGES if any(each.startswith(".") for each in installed_by(path.read_text()))}
-    pages = {"README.md", "tour.md", "streams.md", "streams-connectors.md", "spark.md", "kerberos.md"}
+    pages = {"README.md", "tour.md", "streams.md", "streams-connectors.md", "spark.md", "kerberos.md", "console.md"}
     assert found == {*pages, "odradek.service"}
     arguments = "`pip install 'odradek[arrow]'`, pip install -q odradek\n"
     assert list(installed_by(arguments)) == ["odradek[arrow]", "odradek"]
