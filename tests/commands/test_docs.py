@@ -20,7 +20,7 @@ from odradek.commands.session import connects
 from odradek.records.generator import TYPES
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "commands.md").read_text()
-OLDER = {"broker", "cluster", "console", "dump-log", "health", "registry", "scram", "stop", "streams", "tls"}
+OLDER = {"broker", "cluster", "dump-log", "health", "registry", "scram", "stop", "streams", "tls"}
 """Commands that have pages of their own."""
 
 
