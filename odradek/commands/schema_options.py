@@ -10,7 +10,7 @@ import click
 
 from odradek.admin.properties import REGISTRY_URL
 from odradek.commands.failures import DENIED, FAILED, NOT_FOUND, UNREACHABLE, USAGE, CommandFailure
-from odradek.commands.session import CommandSession, F, fail, usage
+from odradek.commands.session import CommandSession, F, fail, is_overridden_by_profile, usage
 
 if TYPE_CHECKING:
     from odradek.records.consumed import ConsumedRecord
@@ -81,6 +81,8 @@ def opened(session: CommandSession, url: str | None, *, wanted: bool = True) -> 
         return
     from odradek.records.schemas.registered import RegisteredSchemas, client_config
 
+    if REGISTRY_URL in properties and is_overridden_by_profile("schema_registry"):
+        url = None  # the credentials of the profile are for its own schema registry
     with schema_failures():
         config = client_config(properties, url)
         schemas = None if config is None else RegisteredSchemas(config)

@@ -259,12 +259,10 @@ def connects(
     return connection_options(timeout(output_option(run)))
 
 
-def is_overridden_by_profile() -> bool:
-    """Whether the address is from the environment and the profile is not: the profile has its own address."""
+def is_overridden_by_profile(parameter: str = "bootstrap_server") -> bool:
+    """Whether an address is from the environment and the profile is not: the profile has its own address."""
     source = click.get_current_context().get_parameter_source
-    return (
-        source("bootstrap_server") is ParameterSource.ENVIRONMENT and source("profile") is ParameterSource.COMMANDLINE
-    )
+    return source(parameter) is ParameterSource.ENVIRONMENT and source("profile") is ParameterSource.COMMANDLINE
 
 
 def usage(message: str) -> NoReturn:

@@ -441,8 +441,11 @@ def test_what_ends_the_commands(
 
 
 @pytest.mark.slow
-def test_a_profile_has_a_registry(ours: BrokerProcess, server: SchemaRegistryServer, name: str, tmp_path: Path) -> None:
-    """Its user and password are sent, and not shown."""
+def test_a_profile_has_a_registry(
+    ours: BrokerProcess, server: SchemaRegistryServer, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its user and password are sent to it, and not shown. A variable does not replace it."""
+    monkeypatch.setenv("ODRADEK_SCHEMA_REGISTRY", "http://127.0.0.1:1")
     side = Running(ours.bootstrap)
     side.done("topic", "create", name)
     (tmp_path / "long.avsc").write_text('"long"')
