@@ -72,10 +72,12 @@ def _of_cluster(sample: ClusterSample) -> Iterator[ClusterAlert]:
 
 
 def _of_partitions(sample: ClusterSample) -> Iterator[ClusterAlert]:
-    offline, under, moved = [], [], []
+    offline, blocked, under, moved = [], [], [], []
     for part in sample.partitions:
         if part.leader == NO_LEADER:
             offline.append(part)
+        elif len(part.isr) < sample.min_isr.get(part.topic, 0):
+            blocked.append(part)
         elif len(part.isr) < len(part.replicas):
             under.append(part)
         elif part.replicas and part.leader != part.replicas[0]:
@@ -84,6 +86,10 @@ def _of_partitions(sample: ClusterSample) -> Iterator[ClusterAlert]:
         text = f"{_are(offline)} without a leader: {_names(offline)}. They can be neither written nor read."
         advice = "Start a broker that has an in-sync replica."
         yield ClusterAlert(AlertLevel.CRITICAL, text, advice, "/topics?health=offline")
+    if blocked:
+        text = f"{_are(blocked)} under min.insync.replicas: {_names(blocked)}. Writes with acks=all fail."
+        advice = "Start the brokers of the other replicas; lower min.insync.replicas only if these are lost."
+        yield ClusterAlert(AlertLevel.CRITICAL, text, advice, "/topics?health=under-replicated")
     if under:
         text = f"{_are(under)} under-replicated: {_names(under)}. A follower is down or behind."
         advice = "A follower that runs catches up by itself; see the timeline for when it left the ISR."

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from odradek.admin import offset_reset, offsets, topics
 from odradek.admin.client import AdminClient
 from odradek.commands.record_clients import imported_client, record_of
+from odradek.console.kept_records import KeptRecords
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.topic_partition import TopicPartition
 from odradek.records.consumed import ConsumedRecord
@@ -110,18 +111,12 @@ class RecordBrowser:
         """The records of a query. Raises KafkaError, FilterError, and what the client raises."""
         accepts = filter_of(query)
         begin, ends = _bounds(client, query, is_filtered=bool(query.text or query.key or query.header or query.where))
-        newest = query.start == STARTS[0] and not query.positions
-        limit = MOST_SCANNED if newest else query.limit
+        kept = KeptRecords(query.limit, newest=query.start == STARTS[0] and not query.positions)
         with self._lock:
-            records, scanned, positions = self._read(query, begin, ends, accepts, limit)
-        # The order of partitions is arbitrary; that of times is what a reader expects.
-        records.sort(key=lambda each: (each.timestamp, each.offset), reverse=newest)
+            scanned, positions = self._read(query, begin, ends, accepts, kept)
         at_end = all(positions[place] >= ends[place] for place in ends)
         return RecordPage(
-            tuple(records[: query.limit]),
-            scanned,
-            {number: offset for (_, number), offset in positions.items()},
-            at_end,
+            kept.records(), scanned, {number: offset for (_, number), offset in positions.items()}, at_end
         )
 
     def record_at(self, client: AdminClient, place: TopicPartition, offset: int) -> ConsumedRecord | None:
@@ -162,15 +157,14 @@ class RecordBrowser:
         begin: Mapping[TopicPartition, int],
         ends: Mapping[TopicPartition, int],
         accepts: Filter,
-        limit: int,
-    ) -> tuple[list[ConsumedRecord], int, dict[TopicPartition, int]]:
-        """The accepted records, how many were read, and the next offset of each partition."""
+        kept: KeptRecords,
+    ) -> tuple[int, dict[TopicPartition, int]]:
+        """How many records were read, and the next offset of each partition; the accepted ones go into `kept`."""
         positions = dict(begin)
         left = {place for place, offset in begin.items() if offset < ends[place]}
-        records: list[ConsumedRecord] = []
         scanned = 0
         if not left:
-            return records, scanned, positions
+            return scanned, positions
         kafka = imported_client()
         consumer = self._consumer(kafka, query.read_committed)
         consumer.assign([kafka.TopicPartition(*place, begin[place]) for place in sorted(left)])
@@ -184,14 +178,14 @@ class RecordBrowser:
                     scanned += 1
                     shown = decode(record)
                     if accepts(shown):
-                        records.append(shown)
+                        kept.add(shown)
                 if positions[place] >= ends[place]:
                     left.discard(place)
-                if not left or len(records) == limit or scanned == MOST_SCANNED:
+                if not left or kept.is_full or scanned == MOST_SCANNED:
                     break
         finally:
             consumer.unassign()
-        return records, scanned, positions
+        return scanned, positions
 
     def _consumer(self, kafka: Any, read_committed: bool) -> confluent_kafka.Consumer:
         consumer = self._consumers.get(read_committed)

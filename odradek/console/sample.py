@@ -1,23 +1,28 @@
 """One sample of a cluster: its metadata, the ends of its logs, and its groups with their lag.
 
 It takes one Metadata request, one ListOffsets request for each leader, and for the groups one each of ListGroups,
-DescribeGroups (and ConsumerGroupDescribe) and OffsetFetch for each coordinator.
+DescribeGroups (and ConsumerGroupDescribe) and OffsetFetch for each coordinator; and DescribeConfigs where topics are
+under-replicated.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from odradek.admin import group_offsets, groups, offsets
+from odradek.admin import configs, group_offsets, groups, offsets
 from odradek.admin.client import AdminClient
+from odradek.admin.configs import ConfigTarget, ResourceKind
 from odradek.admin.groups import GroupDescription, GroupListing
 from odradek.admin.topics import NO_LEADER, PartitionInfo, TopicDescription, descriptions_of
 from odradek.protocol.client.errors import ClientError
 from odradek.protocol.errors import KafkaError, ProtocolError
 from odradek.protocol.topic_partition import TopicPartition
 
+MIN_ISR: Final = "min.insync.replicas"
+MOST_MIN_ISR: Final = 200
+"""Topics whose min.insync.replicas is read; where more are under-replicated, one broker is the cause."""
 CLIENT_ERRORS = (OSError, KafkaError, ClientError, ProtocolError)
 """What a request to a cluster raises."""
 
@@ -68,6 +73,8 @@ class ClusterSample:
     problems: tuple[str, ...] = ()
     """Parts that could not be read, in words."""
     by_name: Mapping[str, TopicDescription] = field(default_factory=dict)
+    min_isr: Mapping[str, int] = field(default_factory=dict)
+    """min.insync.replicas of topics that are under-replicated."""
 
     @property
     def partitions(self) -> Iterable[PartitionInfo]:
@@ -87,6 +94,8 @@ def take_sample(client: AdminClient, now_s: float) -> ClusterSample:
     problems: list[str] = []
     leaders = {(part.topic, part.partition): part.leader for topic in found for part in topic.partitions}
     ends = _ends(client, leaders, problems)
+    found_groups = _groups(client, ends, problems)
+    min_isr = _min_isr(client, found, problems)
     return ClusterSample(
         now_s,
         metadata.cluster_id or "",
@@ -94,9 +103,10 @@ def take_sample(client: AdminClient, now_s: float) -> ClusterSample:
         tuple(sorted(BrokerNode(each.node_id, each.host, each.port, each.rack) for each in metadata.brokers)),
         found,
         ends,
-        _groups(client, ends, problems),
+        found_groups,
         tuple(problems),
         {topic.name: topic for topic in found},
+        min_isr,
     )
 
 
@@ -110,6 +120,26 @@ def _ends(client: AdminClient, leaders: Mapping[TopicPartition, int], problems: 
         problems.append(f"the ends of logs cannot be read: {error}")
         return {}
     return {place: each.offset for place, each in results.items() if not isinstance(each, KafkaError)}
+
+
+def _min_isr(client: AdminClient, found: Iterable[TopicDescription], problems: list[str]) -> dict[str, int]:
+    """min.insync.replicas of the topics that have a partition with fewer in-sync replicas than replicas."""
+    names = [each.name for each in found if any(len(part.isr) < len(part.replicas) for part in each.partitions)]
+    targets = [ConfigTarget(ResourceKind.TOPIC, name) for name in names[:MOST_MIN_ISR]]
+    if not targets:
+        return {}
+    try:
+        described = configs.describe_configs(client, targets, [MIN_ISR])
+    except CLIENT_ERRORS as error:
+        problems.append(f"configs of under-replicated topics cannot be read: {error}")
+        return {}
+    return {
+        target.name: int(entry.value)
+        for target, entries in described.items()
+        if not isinstance(entries, KafkaError)
+        for entry in entries
+        if entry.value is not None and entry.value.isdigit()
+    }
 
 
 def _groups(client: AdminClient, ends: Mapping[TopicPartition, int], problems: list[str]) -> dict[str, GroupSample]:

@@ -31,6 +31,7 @@ def sample(
     groups: Iterable[GroupSample] = (),
     brokers: Iterable[int] = (1, 2, 3),
     controller: int = 1,
+    min_isr: Mapping[str, int] | None = None,
 ) -> ClusterSample:
     return ClusterSample(
         taken_s,
@@ -42,4 +43,5 @@ def sample(
         {each.group_id: each for each in groups},
         (),
         {each.name: each for each in topics},
+        min_isr or {},
     )

@@ -19,6 +19,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from confluent_kafka import Producer
+
 from odradek.admin import group_offsets, topics
 from odradek.admin.client import AdminClient
 from odradek.cluster_process import ClusterProcess
@@ -43,16 +45,25 @@ PAGES = (
     "/timeline",
     "/topics/topic-0007",
     "/topics/topic-0007/messages",
+    "/topics/topic-0007/messages?text=99",
 )
+READ = "topic-0007"
+RECORDS = 20_000
+"""Of that topic; its page of messages reads the newest, and a filter all of them."""
 PAINT = "performance.getEntriesByName('first-contentful-paint')[0]?.startTime ?? null"
 
 
-def fill(client: AdminClient, topic_count: int, partitions: int, group_count: int) -> None:
-    """Create the topics and the groups."""
+def fill(bootstrap: str, client: AdminClient, topic_count: int, partitions: int, group_count: int) -> None:
+    """Create the topics and the groups, and write records to one topic."""
     names = [f"topic-{number:04}" for number in range(topic_count)]
     for start in range(0, topic_count, AT_ONCE):
         wanted = [topics.CreatableTopic(name, partitions, 1) for name in names[start : start + AT_ONCE]]
         _check(topics.create_topics(client, wanted))
+    producer = Producer({"bootstrap.servers": bootstrap})
+    for number in range(RECORDS):
+        producer.produce(READ, b'{"number": %d, "text": "%s"}' % (number, b"x" * 200))
+        producer.poll(0)
+    producer.flush()
     for number in range(group_count):
         places = {(names[(7 * number + each) % topic_count], each % partitions): 0 for each in range(20)}
         _check(group_offsets.alter_offsets(client, f"group-{number:03}", places))
@@ -141,7 +152,7 @@ def main(arguments: Sequence[str]) -> int:
         with ClusterProcess(Path(folder), 3, overrides) as cluster:
             bootstrap = cluster.bootstrap_servers
             with AdminClient(parse_bootstrap(bootstrap), timeout_s=120) as client:
-                fill(client, chosen.topics, chosen.partitions, chosen.groups)
+                fill(bootstrap, client, chosen.topics, chosen.partitions, chosen.groups)
             print(f"{chosen.topics} topics, {chosen.topics * chosen.partitions} partitions, {chosen.groups} groups")
             measure(bootstrap, Path(folder), chosen.topics, chosen.groups)
     return 0

@@ -14,6 +14,7 @@ from odradek.broker_process import BrokerProcess
 from odradek.commands.session import parse_bootstrap
 from tests.console.chromium import AbsentError, axe_source, faults_of, running_chromium
 from tests.console.console_process import running_console
+from tests.support.eventually import eventually
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -219,6 +220,18 @@ def test_lists_are_searched_while_typing(open_page: Callable[..., Page]) -> None
     page.get_by_role("link", name="__consumer_offsets").wait_for(state="detached")
     assert page.get_by_role("link", name=TOPIC).is_visible()
     assert page.evaluate("window.kept") is True
+
+
+def test_a_refresh_leaves_the_focus_where_it_is(open_page: Callable[..., Page]) -> None:
+    page = open_page("/")
+    page.locator("#live td a").first.focus()
+    page.evaluate("window.focused = document.activeElement")
+    for _ in range(2):
+        with page.expect_response(lambda answer: answer.url.endswith("/")):
+            pass
+    assert page.evaluate("window.focused.isConnected && window.focused === document.activeElement")
+    page.evaluate("document.activeElement.blur()")
+    assert eventually(lambda: page.evaluate("!window.focused.isConnected")), "then it is refreshed again"
 
 
 def test_the_pages_work_without_scripts(open_page: Callable[..., Page]) -> None:

@@ -172,6 +172,19 @@ def test_alerts_say_in_plain_words_what_is_wrong_the_worst_first() -> None:
     assert "no broker answers" in alerts_of(history)[0].text
 
 
+def test_partitions_under_min_isr_are_worse_than_under_replicated_ones() -> None:
+    history = ClusterHistory()
+    parts = (partition("orders", 0, isr=(1,)), partition("orders", 1, isr=(1, 2)))
+    history.add(sample(0, topic("orders", *parts), min_isr={"orders": 2}))
+    assert [(each.level, each.text) for each in alerts_of(history)] == [
+        (
+            AlertLevel.CRITICAL,
+            "1 partition is under min.insync.replicas: orders-0. Writes with acks=all fail.",
+        ),
+        (AlertLevel.WARNING, "1 partition is under-replicated: orders-1. A follower is down or behind."),
+    ]
+
+
 def test_the_overview_counts() -> None:
     history = ClusterHistory()
     assert overview_of(history) is None
