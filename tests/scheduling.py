@@ -25,6 +25,7 @@ LONGEST: Final = (
     "compatibility/test_directories.py",
     "compatibility/test_clients_walks.py",
     "compatibility/test_mirror.py",
+    "console/test_browser.py",
     "streams/test_joins_tables.py",
     "storage/test_compaction_oracle.py",
     "compatibility/test_consumer_protocol.py",
