@@ -98,7 +98,8 @@ def consume(
             consumer.subscribe(list(wanted))
         with opened(session, schema_registry, wanted=not raw) as schemas:
             read = reader(schemas, decode)
-            for record in _records(kafka, consumer, set(places) if until_end else None):
+            left = set(places) if until_end else None
+            for record in _records(kafka, consumer, left, is_member=group is not None):
                 shown = record if raw else read(decoder_of(record.topic)(record))
                 if accepts(shown):
                     _print(write(shown))
@@ -163,9 +164,11 @@ def _at(client: AdminClient, places: list[TopicPartition], timestamp: int) -> Of
 
 
 def _records(
-    kafka: Any, consumer: confluent_kafka.Consumer, left: set[TopicPartition] | None
+    kafka: Any, consumer: confluent_kafka.Consumer, left: set[TopicPartition] | None, *, is_member: bool
 ) -> Iterator[ConsumedRecord]:
     """Records as they come; with `left` until each of these partitions is at its end."""
+    # Without a group, too, librdkafka looks for the coordinator of its group.id, which the user may not describe.
+    ignored = () if is_member else (kafka.KafkaError.GROUP_AUTHORIZATION_FAILED,)
     while left is None or left:
         message = consumer.poll(POLL_S)
         if message is None:
@@ -176,7 +179,7 @@ def _records(
         elif error.code() == kafka.KafkaError._PARTITION_EOF:
             if left is not None:
                 left.discard((message.topic() or "", message.partition() or 0))
-        elif not error.retriable():
+        elif not error.retriable() and error.code() not in ignored:
             raise ConnectionError(error.str())
 
 
