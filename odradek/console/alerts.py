@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from odradek.admin.topics import NO_LEADER, PartitionInfo
 from odradek.console.history import ClusterHistory
-from odradek.console.sample import ClusterSample
+from odradek.console.sample import NO_CONTROLLER, ClusterSample
 
 GROWING_S: Final = 60.0
 """Lag that is larger at the end of this time than at its beginning, and never zero in it, grows."""
@@ -58,7 +58,7 @@ def alerts_of(history: ClusterHistory) -> list[ClusterAlert]:
 
 
 def _of_cluster(sample: ClusterSample) -> Iterator[ClusterAlert]:
-    if sample.controller_id < 0:
+    if sample.controller_id == NO_CONTROLLER:
         text = "No broker is the controller: topics cannot be created, and no leader can be elected."
         yield ClusterAlert(AlertLevel.CRITICAL, text, "Look at the logs of the brokers.", "/brokers")
     replicas: dict[int, int] = {}

@@ -38,6 +38,7 @@ class ClusterOverview:
     cluster_id: str
     taken_s: float
     controller_id: int
+    """As in the sample: NO_CONTROLLER, KRAFT, or a broker."""
     brokers: tuple[BrokerRow, ...]
     topics: int
     partitions: int

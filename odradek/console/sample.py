@@ -23,8 +23,17 @@ from odradek.protocol.topic_partition import TopicPartition
 MIN_ISR: Final = "min.insync.replicas"
 MOST_MIN_ISR: Final = 200
 """Topics whose min.insync.replicas is read; where more are under-replicated, one broker is the cause."""
+NO_CONTROLLER: Final = -1
+KRAFT: Final = -2
+"""A quorum of controllers (KIP-500): brokers then return any broker as the controller, to get its requests."""
 CLIENT_ERRORS = (OSError, KafkaError, ClientError, ProtocolError)
 """What a request to a cluster raises."""
+
+
+class _DescribeQuorumRequest:
+    """Only brokers of a cluster with KRaft have this API."""
+
+    API_KEY = 55
 
 
 class BrokerNode(NamedTuple):
@@ -62,7 +71,7 @@ class ClusterSample:
     """Seconds since the epoch."""
     cluster_id: str
     controller_id: int
-    """-1 without a controller."""
+    """NO_CONTROLLER without one, KRAFT where no broker can be it."""
     brokers: tuple[BrokerNode, ...]
     topics: tuple[TopicDescription, ...]
     """By name."""
@@ -99,7 +108,7 @@ def take_sample(client: AdminClient, now_s: float) -> ClusterSample:
     return ClusterSample(
         now_s,
         metadata.cluster_id or "",
-        metadata.controller_id,
+        KRAFT if client.supports(_DescribeQuorumRequest) else metadata.controller_id,
         tuple(sorted(BrokerNode(each.node_id, each.host, each.port, each.rack) for each in metadata.brokers)),
         found,
         ends,

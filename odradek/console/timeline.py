@@ -13,7 +13,7 @@ from enum import Enum
 from typing import Final
 
 from odradek.admin.topics import NO_LEADER, PartitionInfo
-from odradek.console.sample import ClusterSample, GroupSample
+from odradek.console.sample import KRAFT, ClusterSample, GroupSample
 
 MOST_OF_A_KIND: Final = 12
 """Events of one kind in one sample; more are one event that counts them."""
@@ -96,7 +96,7 @@ def changes_between(before: ClusterSample, after: ClusterSample) -> list[Cluster
 
 def _controllers(before: ClusterSample, after: ClusterSample) -> Iterator[ClusterChange]:
     old, new = before.controller_id, after.controller_id
-    if old != new:
+    if old != new and KRAFT not in (old, new):
         text = (
             f"the controller is broker {new}; before, {_broker(old)}" if new >= 0 else "the cluster has no controller"
         )

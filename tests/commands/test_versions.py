@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
+from starlette.testclient import TestClient
 
+from odradek.console.web.application import application
+from odradek.console.web.settings import ConsoleSettings
 from tests.commands.running import Running
 from tests.jvm.kafka import Kafka
 from tests.jvm.kraft import running_kraft
@@ -52,7 +55,28 @@ def use_every_noun(side: Running, folder: Path, *, transactions: bool) -> None:
     else:
         assert "supports ListTransactionsRequest in no version" in side.failure("transaction", "list")[1]
     assert "orders" in side.done("cluster", "status")
+    open_every_page(side.bootstrap, str(broker), transactions=transactions)
     side.done("topic", "delete", "orders", "--yes")
+
+
+def open_every_page(bootstrap: str, broker: str, *, transactions: bool) -> None:
+    """The console, which takes the same requests."""
+    with TestClient(application(ConsoleSettings(bootstrap)), base_url="http://127.0.0.1:8080") as console:
+        pages = [
+            "/",
+            "/topics",
+            "/topics/orders",
+            "/topics/orders/configs?all=on",
+            "/topics/orders/messages",
+            "/groups",
+        ]
+        pages += ["/brokers", f"/brokers/{broker}", "/access", "/timeline"]
+        for page in pages:
+            answer = console.get(page)
+            assert (answer.status_code, "is not shown" in answer.text) == (200, False), (page, answer.text)
+        assert "1–1 of 1" in console.get("/topics").text
+        assert console.get("/transactions").status_code == (200 if transactions else 502)
+        assert ("controllers in a quorum" in console.get("/").text) is transactions
 
 
 def test_apache_kafka_2_8(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from odradek.console.alerts import AlertLevel, alerts_of
 from odradek.console.history import ClusterHistory, DiskUsage
 from odradek.console.overview import overview_of
+from odradek.console.sample import KRAFT
 from odradek.console.series import Series
 from odradek.console.timeline import MOST_OF_A_KIND, ChangeKind, ClusterChange, Timeline, changes_between
 from tests.console.samples import group, partition, sample, topic
@@ -120,6 +121,14 @@ def test_the_timeline_shows_rebalances() -> None:
     assert change(stable, group("g", members=2, assignment=5)) == [
         (ChangeKind.REBALANCE, "g", "partitions were assigned anew")
     ]
+
+
+def test_a_quorum_of_controllers_is_neither_a_change_nor_an_alert() -> None:
+    history = ClusterHistory()
+    history.add(sample(1, topic("orders"), controller=KRAFT))
+    history.add(sample(2, topic("orders"), controller=KRAFT))
+    assert history.timeline.newest() == []
+    assert alerts_of(history) == []
 
 
 def test_many_changes_of_one_kind_are_one_event() -> None:
