@@ -29,6 +29,10 @@ from odradek.protocol.hang_up import HangUpWatch
 from odradek.protocol.memory_pool import MemoryPool
 from odradek.protocol.net import Connection, FrameHandler
 
+FRAMES_AT_ONCE: Final = 8
+"""Requests of one read that are handled before other connections have their turn."""
+SHARED_FRAMES: Final = 126
+"""Those of all connections in an iteration of the event loop, beside the first of each: about five milliseconds."""
 MORE_FRAMES: Final = 56
 """Requests of one connection in an iteration of the event loop, beside those that each connection has."""
 CONNECTIONS_IN_A_TURN: Final = 4
@@ -135,9 +139,10 @@ class CreationRate:
 class ReadTurn:
     """The order in which the requests of several connections are handled, and in which responses leave.
 
-    A connection that sends many requests at once has FRAMES_AT_ONCE of them handled when they arrive, and one in each
-    iteration of the event loop has MORE_FRAMES. The others wait until the connections before it in the queue have had
-    their turn, a few in each iteration. So a crowd of such connections delays other clients no longer than one of them.
+    A connection that sends many requests at once has FRAMES_AT_ONCE of them handled when they arrive, or one where
+    others have had SHARED_FRAMES in this iteration of the event loop, and one connection has MORE_FRAMES. The others
+    wait until the connections before it in the queue have had their turn, a few in each iteration. So a crowd of such
+    connections delays other clients no longer than one of them.
     The same holds for connections that send large requests, of which an iteration reads about LARGE_AT_ONCE_BYTES.
 
     A request can complete requests of other connections: a produce request completes the waiting fetches of followers.
@@ -145,11 +150,12 @@ class ReadTurn:
     operations after it has sent the response (ReplicaManager.tryCompleteActions).
     """
 
-    __slots__ = ("_behind", "_has_more", "_is_scheduled", "_large_bytes", "reading", "waiting")
+    __slots__ = ("_behind", "_has_more", "_is_scheduled", "_large_bytes", "_shared", "reading", "waiting")
 
     def __init__(self) -> None:
         self._behind: deque[Connection] = deque()
         self._has_more = True
+        self._shared = SHARED_FRAMES
         self._large_bytes = 0
         self._is_scheduled = False
         self.reading = False
@@ -166,6 +172,15 @@ class ReadTurn:
         """Resume the connection in a later iteration of the event loop."""
         self._behind.append(connection)
         self._schedule()
+
+    def frames_behind_the_first(self) -> int:
+        """How many requests of a read are handled behind its first one: none where others had them."""
+        if not self._shared:
+            return 0
+        if self._shared == SHARED_FRAMES:
+            asyncio.get_running_loop().call_soon(self._end_iteration)
+        self._shared -= FRAMES_AT_ONCE - 1
+        return FRAMES_AT_ONCE - 1
 
     def more_frames(self) -> int:
         """How many more requests of a connection are handled now: none where another one had them in this iteration."""
@@ -184,6 +199,7 @@ class ReadTurn:
 
     def _end_iteration(self) -> None:
         self._has_more = True
+        self._shared = SHARED_FRAMES
         self._large_bytes = 0
 
     def _schedule(self) -> None:

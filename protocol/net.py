@@ -46,10 +46,8 @@ if TYPE_CHECKING:
 ANSWERS_AT_ONCE: Final = 64
 TIMER_S: Final = 0.002
 """The timers of the event loop may end that much early."""
-FRAMES_AT_ONCE: Final = 8
-"""Requests of one read that are handled before other connections have their turn."""
 FRAMES_IN_A_TURN: Final = 16
-"""The same for the requests that then wait (`ReadTurn`)."""
+"""Waiting requests of a connection that are handled when it has its turn (`ReadTurn`)."""
 PEER_IS_GONE: Final = frozenset({errno.EPIPE, errno.ECONNRESET, errno.EBADF, errno.ENOTCONN})
 
 
@@ -249,7 +247,7 @@ class Connection(asyncio.BufferedProtocol):
         self._corked = turn.reading = True
         try:
             if self._incomplete is None:
-                self._cut(self._listener.receive_view, nbytes, FRAMES_AT_ONCE)
+                self._cut(self._listener.receive_view, nbytes)
             else:
                 self._incomplete.have += nbytes
                 self._go_on_with_frame(self._incomplete)
@@ -266,12 +264,19 @@ class Connection(asyncio.BufferedProtocol):
         if turn.waiting:
             turn.end()
 
-    def _cut(self, view: memoryview, end: int, left: int) -> None:
-        """Pass the whole frames in view[:end] to the handler, `left` or a few more at most, and keep the rest."""
+    def _cut(self, view: memoryview, end: int, left: int = 0) -> None:
+        """Pass the whole frames in view[:end] to the handler, `left` or a few more at most, and keep the rest.
+
+        Without `left`, the first one and those that the connection has behind it.
+        """
         position = 0
+        is_first = not left
+        left = left or 1
         while end - position >= 4 and not self.closed:
             if not left and not self._paused:
-                left = self._turn.more_frames()
+                if is_first:
+                    left, is_first = self._turn.frames_behind_the_first(), False
+                left = left or self._turn.more_frames()
             if self._paused or not left:
                 if not self._paused:  # it continues after the other connections had their turn
                     self._paused = self._waits_for_turn = True
@@ -391,7 +396,11 @@ class Connection(asyncio.BufferedProtocol):
         if max(len(self.owed), len(self._out.parts)) <= most_answers and (
             self._queued + self._in_flight.kept_bytes <= most_bytes
         ):
-            self.resume()
+            if has_turn or not self._receive.has_backlog:
+                self.resume()
+            else:  # one event may answer the requests of many connections
+                self._waits_for_turn = True
+                self._turn.queue(self)
 
     def resume(self, *, is_left: bool = False) -> None:
         """Read from this connection again, beginning with the bytes that have arrived before.

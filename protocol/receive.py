@@ -81,6 +81,11 @@ class NetworkReceive:
         self._backlog = bytes(view)
         self._hold(len(view))
 
+    @property
+    def has_backlog(self) -> bool:
+        """Whether bytes are kept until the connection accepts requests again."""
+        return bool(self._backlog)
+
     def take_backlog(self) -> bytes:
         """Return the kept bytes, and release them."""
         backlog, self._backlog = self._backlog, b""

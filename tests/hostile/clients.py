@@ -28,6 +28,7 @@ from odradek.wire import Wire
 
 API_VERSIONS, CREATE_TOPICS, FETCH, METADATA, PRODUCE = 3, 5, 11, 8, 9
 OLD_PRODUCE, OLD_FETCH = 2, 2
+JOIN, SYNC = 3, 2
 MANY_PARTITIONS, FULL, BOMBS, PACKED, STORED = "many-partitions", "full", "bombs", "bombs-packed", "stored-bomb"
 PARTITIONS: Final = 100
 FULL_BYTES: Final = 32 << 20
@@ -36,6 +37,10 @@ NOW_MS: Final = time.time_ns() // 1_000_000
 SEVERAL: Final = 50
 MANY: Final = 200
 CROWDED: Final = 500
+JOINERS: Final = 400
+JOINS: Final = 20_000
+CROWDED_GROUP: Final = "crowded"
+SUBSCRIPTION: Final = b"\0\0\0\0\0\1\0\4full\xff\xff\xff\xff"
 BYTE_EVERY_S: Final = 0.5
 HALF: Final = 500_000
 CHURN_PER_S: Final = 1000
@@ -54,6 +59,7 @@ class Crowd:
     def __init__(self, port: int) -> None:
         self.port = port
         self.done: Counter[str] = Counter()
+        self.is_complete = False
         self._started_s = 0.0
         self._sockets: set[socket.socket] = set()
 
@@ -91,6 +97,15 @@ class Crowd:
             size = len(await self._received(loop.sock_recv(sock, min(left, 1 << 20))))
             left -= size
             self.done["bytes received"] += size
+
+    async def response(self, sock: socket.socket) -> bytes:
+        """Read one response; returns it with its header. Raises OSError."""
+        loop = asyncio.get_running_loop()
+        data = b""
+        while len(data) < 4 or len(data) < 4 + int.from_bytes(data[:4], "big"):
+            left = 4 + int.from_bytes(data[:4], "big") - len(data) if len(data) >= 4 else 4 - len(data)
+            data += await self._received(loop.sock_recv(sock, left))
+        return data[4:]
 
     async def _received(self, coming: Awaitable[bytes]) -> bytes:
         data = await coming
@@ -141,7 +156,9 @@ class Crowd:
         print("ready", flush=True)
 
     def report(self) -> str:
-        """What the connections did, for each second."""
+        """What the connections did, for each second, or in all where they have come to an end."""
+        if self.is_complete:
+            return ", ".join(f"{what} {count:,}" for what, count in self.done.items())
         took_s = asyncio.get_running_loop().time() - self._started_s
         return ", ".join(f"{what} {count / took_s:,.0f}/s" for what, count in self.done.items())
 
@@ -252,6 +269,50 @@ async def pipelines_large(crowd: Crowd) -> None:
 async def pipelines_fetch(crowd: Crowd) -> None:
     """50 connections that send Fetch requests with answers of 32 MB without end and read no answer."""
     await crowd.insist("requests", _fetch_all() * 10, SEVERAL)
+
+
+# ---- groups
+
+
+async def rebalance(crowd: Crowd) -> None:
+    """400 connections that send 20,000 JoinGroup requests to one group, and 20,000 SyncGroup requests after them."""
+    protocol = m.JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=SUBSCRIPTION)
+    join = m.JoinGroupRequest(
+        group_id=CROWDED_GROUP,
+        session_timeout_ms=300_000,
+        rebalance_timeout_ms=300_000,
+        protocol_type="consumer",
+        protocols=[protocol],
+    )
+    joins = _framed(join, JOIN) * (JOINS // JOINERS)
+    sockets = await crowd.connections(JOINERS)
+    are_joined = asyncio.Barrier(JOINERS)
+
+    async def one(sock: socket.socket) -> None:
+        await crowd.send(sock, joins)
+        answers = [m.JoinGroupResponse.decode(await crowd.response(sock), JOIN, 4) for _ in range(JOINS // JOINERS)]
+        await are_joined.wait()
+        members = [each for each in answers if not each.error_code]
+        crowd.done["refused"] += len(answers) - len(members)
+        await crowd.send(sock, b"".join(map(_sync, members)))
+        for _ in members:
+            answer = m.SyncGroupResponse.decode(await crowd.response(sock), SYNC, 4)
+            crowd.done["assigned" if answer.assignment == SUBSCRIPTION else f"error {answer.error_code}"] += 1
+
+    crowd.ready()
+    await asyncio.gather(*map(one, sockets))
+    crowd.is_complete = True
+
+
+def _sync(joined: m.JoinGroupResponse) -> bytes:
+    assignment = m.SyncGroupRequest.SyncGroupRequestAssignment
+    request = m.SyncGroupRequest(
+        group_id=CROWDED_GROUP,
+        generation_id=joined.generation_id,
+        member_id=joined.member_id,
+        assignments=[assignment(member_id=each.member_id, assignment=SUBSCRIPTION) for each in joined.members],
+    )
+    return _framed(request, SYNC)
 
 
 # ---- floods
@@ -413,6 +474,7 @@ CLIENTS: Final[dict[str, Callable[[Crowd], Awaitable[None]]]] = {
     "fetch-flood-at-once": fetch_flood_at_once,
     "fetch-flood-bytes": fetch_flood_bytes,
     "metadata-flood": metadata_flood,
+    "rebalance": rebalance,
     **{
         f"bombs-{codec.name.lower()}-v{magic}": _bombs(codec, magic)
         for magic, codecs in CODECS.items()

@@ -44,6 +44,13 @@ CROWDS = ("pipelines", "pipelines-fetch", "fetch-flood-at-once", "churn-reset")
 """Before connections took turns, the first three took up to 500 ms of the broker's CPU in one wait."""
 CROWD_S = 0.7
 MOST_CPU_OF_A_CROWD_MS = 150.0
+LARGE_GROUPS = {
+    "group.max.size": "20000",
+    "group.initial.rebalance.delay.ms": "3000",
+    "message.max.bytes": "10000000",  # of the record of the generation
+}
+REBALANCE_S = 60.0
+"""The clients end by themselves after 20 s of CPU time or so."""
 MEGABYTE = 1_000_000
 LONGEST_STRETCH_MS = 35.0
 """CPU time of the broker between two waits of its event loop. The limit is 20 ms on a quiet machine; other processes
@@ -117,6 +124,16 @@ def test_no_crowd_holds_the_broker(besieged: BrokerProcess, name: str) -> None:
     assert outcome.latencies.requests > 0, outcome
     assert outcome.latencies.cpu_ms < MOST_CPU_OF_A_CROWD_MS, outcome
     assert outcome.peak_bytes < MOST_BYTES, outcome
+
+
+def test_joins_of_20_000_members_delay_no_other_client_by_100_ms(tmp_path: Path) -> None:
+    """Before, rebalances were not divided into parts: 101 to 121 ms. The default allows 5,000 members."""
+    with BrokerProcess(tmp_path, LARGE_GROUPS) as broker:
+        prepare(broker)
+        outcome = misbehave(broker, "rebalance", REBALANCE_S)
+        assert "assigned 20,000" in outcome.did, outcome
+        assert outcome.latencies.cpu_ms < MOST_CPU_MS, outcome
+        assert outcome.peak_bytes < MOST_BYTES, outcome
 
 
 def test_every_client_has_a_description() -> None:
