@@ -1,4 +1,4 @@
-"""UserSessions of users in the memory of the console: a random cookie, a token against forged requests, a workspace.
+"""Sessions of users in the memory of the console: a random cookie, a token against forged requests, a workspace.
 
 A cluster without SASL has one workspace for all; a cluster with SASL has one for each login, with the credentials that
 the user typed. Passwords are not kept beside the connections that need them, and end with the session.
