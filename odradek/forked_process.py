@@ -31,10 +31,14 @@ UNKNOWN_STATUS: Final = 255
 
 
 class ForkedProcess:
-    """A child of the fork server. `pid`, `stdin` and `stdout` are those of `subprocess.Popen`."""
+    """A child of the fork server. `args`, `pid`, `stdin` and `stdout` are those of `subprocess.Popen`."""
 
-    def __init__(self, server: _Server, pid: int, descriptor: int, stdin: IO[bytes], stdout: IO[bytes]) -> None:
+    def __init__(
+        self, server: _Server, args: list[str], pid: int, descriptor: int, stdin: IO[bytes], stdout: IO[bytes]
+    ) -> None:
         self._server = server
+        self.args = args
+        """The arguments of `odradek`; the system shows those of the server."""
         self.pid = pid
         self._descriptor = descriptor
         self._close = weakref.finalize(self, os.close, descriptor)
@@ -108,7 +112,7 @@ def start(arguments: Sequence[str], environment: Mapping[str, str], stderr: int)
     finally:
         os.close(read_in)
         os.close(write_out)
-    return ForkedProcess(server, answer["pid"], descriptor, io.FileIO(write_in, "w"), io.FileIO(read_out))
+    return ForkedProcess(server, [*arguments], answer["pid"], descriptor, io.FileIO(write_in, "w"), io.FileIO(read_out))
 
 
 def _of_the_interpreter(environment: Mapping[str, str]) -> dict[str, str]:

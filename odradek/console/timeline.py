@@ -70,8 +70,7 @@ class Timeline:
 
 
 def changes_between(before: ClusterSample, after: ClusterSample) -> list[ClusterChange]:
-    """The events between two samples of one cluster."""
-    found = [*_controllers(before, after), *_brokers(before, after), *_topics(before, after)]
+    """The events between two samples of one cluster. Causes come last: a reader sees the newest event first."""
     elections: list[ClusterChange] = []
     isr: list[ClusterChange] = []
     for topic in after.topics:
@@ -82,16 +81,22 @@ def changes_between(before: ClusterSample, after: ClusterSample) -> list[Cluster
             if was != now:
                 elections += _election(was, now, after.taken_s)
                 isr += _isr(was, now, after.taken_s)
-    found += _summarized(elections, lambda count: f"{count} partitions have new leaders")
-    found += _summarized(isr, lambda count: f"the ISR of {count} partitions changed")
     rebalances = [change for each in after.groups.values() for change in _group(before, each, after.taken_s)]
-    found += _summarized(rebalances, lambda count: f"{count} groups changed")
     gone = [
         ClusterChange(after.taken_s, ChangeKind.GROUP, name, "the group is gone")
         for name in before.groups.keys() - after.groups.keys()
         if not after.problems
     ]
-    return found + _summarized(sorted(gone, key=lambda each: each.subject), lambda count: f"{count} groups are gone")
+    gone.sort(key=lambda each: each.subject)
+    return [
+        *_summarized(gone, lambda count: f"{count} groups are gone"),
+        *_summarized(rebalances, lambda count: f"{count} groups changed"),
+        *_summarized(isr, lambda count: f"the ISR of {count} partitions changed"),
+        *_summarized(elections, lambda count: f"{count} partitions have new leaders"),
+        *_topics(before, after),
+        *_brokers(before, after),
+        *_controllers(before, after),
+    ]
 
 
 def _controllers(before: ClusterSample, after: ClusterSample) -> Iterator[ClusterChange]:

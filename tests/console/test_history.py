@@ -79,14 +79,14 @@ def test_the_timeline_names_controllers_brokers_elections_and_isr_changes() -> N
     )
     changes = changes_between(before, after)
     assert texts(changes) == [
-        (ChangeKind.CONTROLLER, "broker 3", "the controller is broker 3; before, broker 1"),
-        (ChangeKind.BROKER, "broker 1", "the broker has left the cluster"),
-        (ChangeKind.ELECTION, "orders-0", "broker 2 leads the partition; before, broker 1"),
-        (ChangeKind.ELECTION, "orders-1", "no broker leads the partition; before, broker 2"),
         (ChangeKind.ISR, "orders-0", "1 left the ISR, which is 2, 3"),
         (ChangeKind.ISR, "orders-1", "1, 2, 3 left the ISR, which is empty"),
+        (ChangeKind.ELECTION, "orders-0", "broker 2 leads the partition; before, broker 1"),
+        (ChangeKind.ELECTION, "orders-1", "no broker leads the partition; before, broker 2"),
+        (ChangeKind.BROKER, "broker 1", "the broker has left the cluster"),
+        (ChangeKind.CONTROLLER, "broker 3", "the controller is broker 3; before, broker 1"),
     ]
-    assert [each.is_problem for each in changes] == [False, True, False, True, True, True]
+    assert [each.is_problem for each in changes] == [True, True, False, True, True, False]
     back = changes_between(after, before)
     assert (ChangeKind.BROKER, "broker 1", "the broker has joined the cluster") in texts(back)
     assert (ChangeKind.ISR, "orders-0", "1 joined the ISR, which is 1, 2, 3") in texts(back)

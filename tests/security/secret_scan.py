@@ -26,6 +26,7 @@ from odradek.broker.security import cipher_suites, delegation_token_manager, jks
 from odradek.broker.security.state import delegation_tokens, jaas, jwks
 from odradek.broker_process import BrokerProcess
 from odradek.cluster_security import ClusterSecurity
+from odradek.forked_process import ForkedProcess
 from odradek.ports import free_port
 from odradek.protocol import messages as m
 from odradek.protocol.errors import KafkaError
@@ -264,6 +265,8 @@ def collect_process(scan: SecretScan, process: ReadyProcess) -> None:
     if not process.running:
         return
     collect_title(scan, process.pid)
+    if isinstance(process._process, ForkedProcess):  # another start of it has a command line
+        scan.collect("a command line", " ".join(process._process.args))
     if not isinstance(process, BrokerProcess) or not process.peers_port:
         return
     with contextlib.suppress(OSError):

@@ -53,6 +53,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterProcess
 def stage(cluster: ClusterProcess, tmp_path: Path) -> Stage:
     made = Stage(cluster.brokers[1], tmp_path)
     made.make_topics(4)
+    for name in (made.words, made.counts):  # the other broker learns of them a moment after the response
+        cluster.await_topic(name)
     return made
 
 

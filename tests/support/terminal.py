@@ -30,9 +30,16 @@ class Terminal:
         self._ours, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", LINES, columns, 0, 0))
         os.set_blocking(self._ours, False)
-        environment = {**environment, "TERM": "xterm-256color"}
+        sizes = ("COLUMNS", "LINES")  # pytest-xdist sets them, and they would count more than the terminal's own
+        kept = {name: value for name, value in environment.items() if name not in sizes}
         self.process = subprocess.Popen(
-            command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment, cwd=folder, start_new_session=True
+            command,
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            env={**kept, "TERM": "xterm-256color"},
+            cwd=folder,
+            start_new_session=True,
         )
         os.close(theirs)
         self._printed = b""

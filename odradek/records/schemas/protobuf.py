@@ -154,7 +154,7 @@ def _compiled(name: str, text: str, files: Mapping[str, Any]) -> Any:
         source.write_text(text, encoding="utf-8")
         known.write_bytes(descriptor_pb2.FileDescriptorSet(file=list(files.values())).SerializeToString())
         include = Path(grpc_tools.__path__[0]) / "_proto"
-        command = [sys.executable, "-m", "grpc_tools.protoc", f"-I{folder}", f"-I{include}"]
+        command = [sys.executable, "-P", "-m", "grpc_tools.protoc", f"-I{folder}", f"-I{include}"]
         command += [f"--descriptor_set_in={known}"] * bool(files) + [f"--descriptor_set_out={output}", name]
         # A process of its own: protoc prints its errors where no caller can read them.
         done = subprocess.run(command, capture_output=True, text=True, check=False)
