@@ -530,6 +530,7 @@ class MetricsHandler(http.server.BaseHTTPRequestHandler):
         """Print nothing."""
 
 
+@pytest.mark.slow
 def test_the_table_on_a_terminal_is_refreshed_until_ctrl_c() -> None:
     terminal, other = os.openpty()
     fcntl.ioctl(other, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 120, 0, 0))

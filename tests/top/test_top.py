@@ -67,6 +67,7 @@ def test_the_rows_of_panes() -> None:
         assert all(len(row) == len(pane.columns) for row in pane.rows(history, "", "").rows.values())
 
 
+@pytest.mark.slow
 async def test_search_open_and_return() -> None:
     app = ClusterTop(filled(), detail)
     async with app.run_test(size=SIZE) as pilot:
@@ -97,6 +98,7 @@ async def test_search_open_and_return() -> None:
         assert len(app.screen_stack) == 1
 
 
+@pytest.mark.slow
 async def test_samples_change_cells_and_keep_the_cursor() -> None:
     def unreadable(group_id: str) -> GroupDetail:
         raise ConnectionError("no broker answers")
