@@ -3,7 +3,8 @@
 Importing takes three quarters of the CPU of a start. `python -P -m odradek.fork_server DESCRIPTOR` reads requests from
 a Unix socket and ends with it; `forked_process` is the other end. A request to fork comes with three descriptors, and
 the child runs `odradek` with the arguments of the request, as a new interpreter would: standard streams, environment,
-working directory, handlers of signals and the seed of `random` are its own. There are no threads before a fork.
+working directory and handlers of signals are its own. Python seeds `random` anew in each. There are no threads before a
+fork.
 
 As the parent of all children, this process also answers how a child ended, and waits until one has stopped.
 """
@@ -13,7 +14,6 @@ from __future__ import annotations
 import gc
 import json
 import os
-import random
 import signal
 import socket
 import sys
@@ -73,7 +73,6 @@ def _become(request: dict[str, Any], streams: list[int]) -> list[str]:
     os.environ.clear()
     os.environ.update(request["environment"])
     os.chdir(request["folder"])
-    random.seed()
     arguments: list[str] = request["arguments"]
     sys.argv[1:] = arguments
     return arguments

@@ -18,6 +18,7 @@ from odradek.console.group_pages import groups_page
 from odradek.console.history import ClusterHistory
 from odradek.console.overview import ClusterOverview, broker_rows
 from odradek.console.paging import LARGEST_PAGE, Listing, ListPage, page_of
+from odradek.console.sample import KRAFT, NO_CONTROLLER
 from odradek.console.timeline import ClusterChange
 from odradek.console.topic_pages import topics_page
 
@@ -230,18 +231,18 @@ PANES: Final = (
 """The panes beside the overview, in the order of their keys."""
 
 
+CONTROLLERS: Final = {NO_CONTROLLER: "none", KRAFT: "in a quorum"}
+"""Where no broker is the controller; with KRaft that is as it has to be."""
+
+
 def summary(overview: ClusterOverview) -> Text:
     """The numbers of the overview."""
     found = Text()
     rate = "-" if overview.records_per_s is None else f"{overview.records_per_s:,.1f}"
-    down = sum(not each.is_alive for each in overview.brokers)
+    down, controller = sum(not each.is_alive for each in overview.brokers), overview.controller_id
     for name, value, wrong in (
         ("brokers", f"{len(overview.brokers) - down} of {len(overview.brokers)}", down > 0),
-        (
-            "controller",
-            str(overview.controller_id) if overview.controller_id >= 0 else "none",
-            overview.controller_id < 0,
-        ),
+        ("controller", CONTROLLERS.get(controller, str(controller)), controller == NO_CONTROLLER),
         ("topics", f"{overview.topics:,}", False),
         ("partitions", f"{overview.partitions:,}", False),
         ("under-replicated", f"{overview.under_replicated:,}", overview.under_replicated > 0),

@@ -12,8 +12,9 @@ from odradek.cli import main
 from odradek.console.group_pages import GroupDetail
 from odradek.console.history import ClusterHistory
 from odradek.console.overview import overview_of
+from odradek.console.sample import KRAFT, NO_CONTROLLER
 from odradek.top.app import BY_NAME, OVERVIEW, ClusterTop, target_of
-from odradek.top.panes import PANES, safe, summary
+from odradek.top.panes import PANES, WRONG, safe, summary
 from tests.console.samples import group, partition, sample, topic
 from tests.top.panes import SIZE, rows, status
 
@@ -65,6 +66,18 @@ def test_the_rows_of_panes() -> None:
     for pane in PANES:
         assert pane.rows(ClusterHistory(), "", pane.sorts[0]) == ({}, 0, 0)
         assert all(len(row) == len(pane.columns) for row in pane.rows(history, "", "").rows.values())
+
+
+@pytest.mark.parametrize(
+    ("controller", "shown", "is_wrong"), [(2, "2", False), (NO_CONTROLLER, "none", True), (KRAFT, "in a quorum", False)]
+)
+def test_a_cluster_with_kraft_lacks_no_controller(controller: int, shown: str, is_wrong: bool) -> None:
+    history = ClusterHistory()
+    history.add(sample(1, controller=controller))
+    found = summary(overview_of(history))
+    assert f"controller  {shown}" in found.plain
+    at = found.plain.index(shown, found.plain.index("controller"))
+    assert any(span.style == WRONG for span in found.spans if span.start <= at < span.end) is is_wrong
 
 
 @pytest.mark.slow
