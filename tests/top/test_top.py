@@ -74,7 +74,9 @@ def test_the_rows_of_panes() -> None:
 def test_a_cluster_with_kraft_lacks_no_controller(controller: int, shown: str, is_wrong: bool) -> None:
     history = ClusterHistory()
     history.add(sample(1, controller=controller))
-    found = summary(overview_of(history))
+    overview = overview_of(history)
+    assert overview is not None
+    found = summary(overview)
     assert f"controller  {shown}" in found.plain
     at = found.plain.index(shown, found.plain.index("controller"))
     assert any(span.style == WRONG for span in found.spans if span.start <= at < span.end) is is_wrong
