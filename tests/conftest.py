@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import gc
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from pytest_asyncio import is_async_test
 
-from tests import searches, temporary_folders
+from tests import searches, selection, temporary_folders
 from tests.jvm.kafka import Kafka, running_kafka
 from tests.scheduling import arrange
 from tests.support.connections import closing_connections
@@ -27,9 +28,16 @@ asyncio.set_event_loop(None)
 gc.disable()  # until all tests are collected: what is imported and collected stays
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out files of which `-m` can select no test; None leaves the decision to other plugins."""
+    is_file = collection_path.suffix == ".py" and collection_path.name.startswith("test_")
+    return True if is_file and not selection.can_select(config.option.markexpr, collection_path) else None
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Before pytest-xdist's hook, which reads the marks of the groups."""
+    """Before pytest-xdist's hook, which reads the marks of the groups, and before the deselection by marks."""
+    selection.check(items)
     arrange(items)
     if searches.FACTOR:
         items[:] = [item for item in items if searches.is_search(item)]

@@ -24,6 +24,7 @@ from odradek.wire import Wire
 from tests.registry.zookeeper_server import ZooKeeperServer
 from tests.support.eventually import eventually
 
+pytestmark = pytest.mark.slow
 pytest_plugins = ["pytester"]
 DEADLINE_S = 30
 ALL = {1, 2, 3}

@@ -44,6 +44,8 @@ from tests.jvm.kafka import free_port
 from tests.jvm.process import BackgroundProcess
 from tests.jvm.tools import run_tool
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def machine(tmp_path: Path) -> Machine:

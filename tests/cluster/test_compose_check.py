@@ -14,6 +14,7 @@ from tests.compose_check import campaign, verdict
 from tests.compose_check.verdict import CheckError
 from tests.support.checker import History, Value
 
+pytestmark = pytest.mark.slow
 Logs = list[dict[int, Value]]
 BROKERS = ["broker-1", "broker-2"]
 

@@ -32,6 +32,7 @@ from tests.compose_check.secure import (
 from tests.compose_check.verdict import CheckError
 from tests.jvm.process import BackgroundProcess
 
+pytestmark = pytest.mark.slow
 SECURE: dict[str, dict[str, Any]] = {
     name: service for name, service in PROFILES.items() if service["profiles"] == ["secure"]
 }

@@ -20,6 +20,7 @@ from odradek.wire import Wire
 from tests.jvm.process import BackgroundProcess
 from tests.support.eventually import eventually
 
+pytestmark = pytest.mark.slow
 SCRIPTS = Path(__file__).resolve().parents[2] / "bin"
 ODRADEK = [sys.executable, "-m", "odradek"]
 DEADLINE_S = 60

@@ -54,6 +54,7 @@ from tests.support.nemesis import (
 )
 from tests.support.workload import CARELESS, DEADLINE_S, Workload
 
+pytestmark = pytest.mark.slow
 TOPIC: Final = "orders"
 PARTITIONS: Final = 3
 REPLICAS: Final = 3

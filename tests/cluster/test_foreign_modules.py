@@ -15,6 +15,7 @@ import pytest
 from tests.cluster.crowded_folder import PACKAGES, crowded_folder, plain_environment, run
 from tests.jvm.process import BackgroundProcess
 
+pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND = Path(sys.executable).with_name("odradek")
 DEADLINE_S = 120

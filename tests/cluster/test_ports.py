@@ -14,6 +14,8 @@ import pytest
 from odradek import ports
 from odradek.ports import BLOCK, FIRST, free_port
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(autouse=True)
 def nothing_begun(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:

@@ -12,6 +12,7 @@ from kazoo.client import KazooClient
 
 from odradek.cluster_process import BrokerError, RegistryProcess
 
+pytestmark = pytest.mark.slow
 DEADLINE_S = 30
 
 

@@ -23,6 +23,7 @@ from odradek.wire import parse_address
 from tests.jvm.kafka import Kafka
 from tests.support.eventually import eventually
 
+pytestmark = pytest.mark.slow
 DEADLINE_S = 30
 
 

@@ -14,6 +14,7 @@ from tests.support.transactions.model import FAULTS, good_history
 from tests.support.transactions.offsets import NONE, Commit, Fetched, offset_anomalies
 from tests.support.transactions.offsets_model import OFFSET_FAULTS, OffsetHistory, good_offsets, planted
 
+pytestmark = pytest.mark.slow
 histories = st.builds(good_history, st.integers(0, 2**32), st.integers(0, 60))
 offset_histories = st.builds(good_offsets, st.integers(0, 2**32), st.integers(0, 40))
 

@@ -40,6 +40,7 @@ from tests.support.transactions.nemesis import (
 )
 from tests.support.transactions.workload import DEADLINE_S, TransactionsWorkload
 
+pytestmark = pytest.mark.slow
 CLIENTS: Final = 3
 PROGRESS: Final = 5 if ROUNDS else 3
 """Transactions of each client between two faults."""

@@ -21,6 +21,7 @@ from odradek.wire import parse_address
 from tests.jvm.kafka import free_port
 from tests.jvm.process import BackgroundProcess
 
+pytestmark = pytest.mark.slow
 DEADLINE_S = 60
 SOON_S = 20
 
