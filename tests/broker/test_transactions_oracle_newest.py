@@ -43,6 +43,8 @@ PROPERTIES = {
     "transaction.state.log.min.isr": "1",
     "offsets.topic.num.partitions": "1",
     "offsets.topic.replication.factor": "1",
+    # The batches are of 2023: retention would delete them once a broker has run for half a minute.
+    "log.retention.ms": "-1",
 }
 # Kafka 4.3 delays appends and assignments by default to make fewer of them; here it makes each at once. While its log
 # is filled the broker may be too busy to send heartbeats to its controller.

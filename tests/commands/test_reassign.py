@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -93,35 +94,56 @@ def test_partitions_move_by_plans_of_either_tool(pair: tuple[Running, int, int],
     side.done("topic", "delete", name, "--yes")
 
 
+@contextmanager
+def slow_replication(side: Running, *brokers: int) -> Iterator[None]:
+    """A throttle of one byte a second at each broker, which has received it; only for throttled replicas."""
+    rates = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
+
+    def throttles(broker: int) -> list[str]:
+        return [each["name"] for each in side.data("config", "get", "broker", str(broker)) if each["name"] in rates]
+
+    try:
+        for broker in brokers:
+            side.done("config", "set", "broker", str(broker), *(f"{rate}=1" for rate in rates))
+            eventually(lambda broker=broker: throttles(broker), lambda found: len(found) == len(rates))
+        yield
+    finally:
+        for broker in brokers:
+            side.done("config", "unset", "broker", str(broker), *rates)
+
+
 @pytest.mark.jvm
 @pytest.mark.slow
 def test_a_reassignment_is_listed_and_cancelled(pair: tuple[Running, int, int], name: str, tmp_path: Path) -> None:
-    """A throttle of one byte a second holds it after its first megabyte."""
+    """A throttle of one byte a second holds it after its first megabyte.
+
+    It is there before: a replica may have all records before its broker has received the throttle of the command.
+    """
     side, one, two = pair
-    side.done("topic", "create", name, "--replica-assignment", str(one))
-    side.produce(name, ["x" * 50_000] * 100)
-    plan = tmp_path / "plan.json"
-    plan.write_text(json.dumps({"partitions": [{"topic": name, "partition": 0, "replicas": [two]}]}))
-    side.done("reassign", "run", str(plan), "--throttle", "1", "--yes")
-    (moving,) = side.data("reassign", "status")
-    assert moving == {
-        "topic": name,
-        "partition": 0,
-        "status": "in progress",
-        "replicas": [two],
-        "adding": [two],
-        "removing": [one],
-    }
-    listed = side.stock("kafka-reassign-partitions", "--list")
-    assert f"{name}-0: replicas: {two},{one}. adding: {two}. removing: {one}." in listed
-    assert side.data("reassign", "status", str(plan)) == [moving]
-    assert side.data("reassign", "cancel", "--all", "--dry-run") == [moving]
-    assert side.data("reassign", "cancel", "--all", "--yes") == [moving]
-    assert side.data("reassign", "status") == []
-    eventually(lambda: replicas(side, name), lambda found: found == {0: [one]})
-    rates = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
-    for broker in (one, two):
-        side.done("config", "unset", "broker", str(broker), *rates)
+    with slow_replication(side, one, two):
+        kinds = [f"{kind}.replication.throttled.replicas=*" for kind in ("leader", "follower")]
+        throttled = [word for kind in kinds for word in ("--config", kind)]
+        side.done("topic", "create", name, "--replica-assignment", str(one), *throttled)
+        side.produce(name, ["x" * 50_000] * 100)
+        plan = tmp_path / "plan.json"
+        plan.write_text(json.dumps({"partitions": [{"topic": name, "partition": 0, "replicas": [two]}]}))
+        side.done("reassign", "run", str(plan), "--throttle", "1", "--yes")
+        (moving,) = side.data("reassign", "status")
+        assert moving == {
+            "topic": name,
+            "partition": 0,
+            "status": "in progress",
+            "replicas": [two],
+            "adding": [two],
+            "removing": [one],
+        }
+        listed = side.stock("kafka-reassign-partitions", "--list")
+        assert f"{name}-0: replicas: {two},{one}. adding: {two}. removing: {one}." in listed
+        assert side.data("reassign", "status", str(plan)) == [moving]
+        assert side.data("reassign", "cancel", "--all", "--dry-run") == [moving]
+        assert side.data("reassign", "cancel", "--all", "--yes") == [moving]
+        assert side.data("reassign", "status") == []
+        eventually(lambda: replicas(side, name), lambda found: found == {0: [one]})
     side.done("topic", "delete", name, "--yes")
 
 
