@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
 from odradek.admin.client import AdminClient
+from odradek.admin.controllers import KRAFT, controller_of
 from odradek.admin.offsets import LATEST
 from odradek.protocol import messages as m
 from odradek.protocol.client.connection import Address, shown
@@ -62,6 +63,7 @@ class ClusterStatus(NamedTuple):
 
     cluster_id: str
     controller_id: int
+    """A broker, NO_CONTROLLER, or KRAFT."""
     brokers: tuple[BrokerStatus, ...]
     partitions: tuple[PartitionStatus, ...]
 
@@ -69,7 +71,8 @@ class ClusterStatus(NamedTuple):
         """For programs: names as in Kafka's tools, lag by broker."""
         return {
             "cluster_id": self.cluster_id,
-            "controller": self.controller_id,
+            "controller": None if self.controller_id == KRAFT else self.controller_id,
+            "kraft": self.controller_id == KRAFT,
             "brokers": [
                 {
                     "id": each.broker_id,
@@ -114,7 +117,7 @@ def gather(client: AdminClient, topics: Sequence[str] = ()) -> ClusterStatus:
             errors[broker_id] = f"no answer: {reason}"
         else:
             ends[broker_id] = _log_ends(answer)
-    return _join(metadata, ends, errors)
+    return _join(metadata, controller_of(client, metadata), ends, errors)
 
 
 def is_healthy(address: Address, timeout_s: float, security: ConnectionSecurity = PLAINTEXT) -> str:
@@ -152,13 +155,15 @@ def _log_ends(answer: m.ListOffsetsResponse) -> Ends:
     }
 
 
-def _join(metadata: m.MetadataResponse, ends: dict[int, Ends], errors: dict[int, str]) -> ClusterStatus:
+def _join(
+    metadata: m.MetadataResponse, controller_id: int, ends: dict[int, Ends], errors: dict[int, str]
+) -> ClusterStatus:
     brokers = [
         BrokerStatus(
             each.node_id,
             shown((each.host, each.port)),
             each.rack,
-            each.node_id == metadata.controller_id,
+            each.node_id == controller_id,
             errors.get(each.node_id, ""),
         )
         for each in metadata.brokers
@@ -179,7 +184,7 @@ def _join(metadata: m.MetadataResponse, ends: dict[int, Ends], errors: dict[int,
         for topic in sorted(metadata.topics, key=lambda topic: (topic.is_internal, topic.name or ""))
         for each in sorted(topic.partitions, key=lambda each: each.partition_index)
     )
-    return ClusterStatus(metadata.cluster_id or "", metadata.controller_id, tuple(sorted(brokers)), partitions)
+    return ClusterStatus(metadata.cluster_id or "", controller_id, tuple(sorted(brokers)), partitions)
 
 
 def _lags(
@@ -200,7 +205,8 @@ def _lags(
 
 def render(status: ClusterStatus) -> str:
     """The status for a reader, lines that end without a newline."""
-    lines = [f"cluster {status.cluster_id}, {_count(len(status.brokers), 'broker')}", ""]
+    quorum = ", controllers in a quorum (KRaft)" if status.controller_id == KRAFT else ""
+    lines = [f"cluster {status.cluster_id}, {_count(len(status.brokers), 'broker')}{quorum}", ""]
     lines += _table(
         ("BROKER", "ADDRESS", "RACK", "LEADS", "HOLDS", ""),
         [
@@ -242,7 +248,8 @@ def _summary(status: ClusterStatus) -> str:
     silent = sum(bool(each.error) for each in status.brokers)
     findings = [f"{remarks.count(remark)} {remark}" for remark in ("offline", "under-replicated") if remark in remarks]
     findings += [f"{_count(silent, 'broker')} without an answer"] if silent else []
-    findings += ["no controller"] if not any(each.controller for each in status.brokers) else []
+    has_controller = status.controller_id == KRAFT or any(each.controller for each in status.brokers)
+    findings += [] if has_controller else ["no controller"]
     return f"{_count(len(remarks), 'partition')}, {', '.join(findings) or 'all replicas in sync'}"
 
 

@@ -8,9 +8,10 @@ from enum import IntEnum
 from typing import Final
 from urllib.parse import quote
 
+from odradek.admin.controllers import NO_CONTROLLER
 from odradek.admin.topics import NO_LEADER, PartitionInfo
 from odradek.console.history import ClusterHistory
-from odradek.console.sample import NO_CONTROLLER, ClusterSample
+from odradek.console.sample import ClusterSample
 
 GROWING_S: Final = 60.0
 """Lag that is larger at the end of this time than at its beginning, and never zero in it, grows."""

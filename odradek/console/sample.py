@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 from odradek.admin import configs, group_offsets, groups, offsets
 from odradek.admin.client import AdminClient
 from odradek.admin.configs import ConfigTarget, ResourceKind
+from odradek.admin.controllers import controller_of
 from odradek.admin.groups import GroupDescription, GroupListing
 from odradek.admin.topics import NO_LEADER, PartitionInfo, TopicDescription, descriptions_of
 from odradek.protocol.client.errors import ClientError
@@ -23,17 +24,8 @@ from odradek.protocol.topic_partition import TopicPartition
 MIN_ISR: Final = "min.insync.replicas"
 MOST_MIN_ISR: Final = 200
 """Topics whose min.insync.replicas is read; where more are under-replicated, one broker is the cause."""
-NO_CONTROLLER: Final = -1
-KRAFT: Final = -2
-"""A quorum of controllers (KIP-500): brokers then return any broker as the controller, to get its requests."""
 CLIENT_ERRORS = (OSError, KafkaError, ClientError, ProtocolError)
 """What a request to a cluster raises."""
-
-
-class _DescribeQuorumRequest:
-    """Only brokers of a cluster with KRaft have this API."""
-
-    API_KEY = 55
 
 
 class BrokerNode(NamedTuple):
@@ -108,7 +100,7 @@ def take_sample(client: AdminClient, now_s: float) -> ClusterSample:
     return ClusterSample(
         now_s,
         metadata.cluster_id or "",
-        KRAFT if client.supports(_DescribeQuorumRequest) else metadata.controller_id,
+        controller_of(client, metadata),
         tuple(sorted(BrokerNode(each.node_id, each.host, each.port, each.rack) for each in metadata.brokers)),
         found,
         ends,

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
+from odradek.admin.controllers import KRAFT
 from odradek.admin.topics import NO_LEADER, PartitionInfo
-from odradek.console.sample import KRAFT, ClusterSample, GroupSample
+from odradek.console.sample import ClusterSample, GroupSample
 
 MOST_OF_A_KIND: Final = 12
 """Events of one kind in one sample; more are one event that counts them."""

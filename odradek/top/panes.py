@@ -12,13 +12,13 @@ from typing import Any, Final, NamedTuple
 
 from rich.text import Text
 
+from odradek.admin.controllers import KRAFT, NO_CONTROLLER
 from odradek.admin.topics import NO_LEADER, PartitionInfo
 from odradek.commands.output import byte_size
 from odradek.console.group_pages import groups_page
 from odradek.console.history import ClusterHistory
 from odradek.console.overview import ClusterOverview, broker_rows
 from odradek.console.paging import LARGEST_PAGE, Listing, ListPage, page_of
-from odradek.console.sample import KRAFT, NO_CONTROLLER
 from odradek.console.timeline import ClusterChange
 from odradek.console.topic_pages import topics_page
 

@@ -15,6 +15,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from odradek.admin.controllers import KRAFT, NO_CONTROLLER
 from odradek.broker_process import BrokerProcess
 from odradek.cli import main
 from odradek.cluster_status import BrokerStatus, ClusterStatus, PartitionStatus, render
@@ -245,3 +246,13 @@ def test_the_table_is_aligned() -> None:
         "",
         "3 partitions, 1 offline, 1 under-replicated, 2 brokers without an answer",
     ]
+
+
+@pytest.mark.parametrize(
+    ("controller", "head", "last"),
+    [(KRAFT, ", controllers in a quorum (KRaft)", "all replicas in sync"), (NO_CONTROLLER, "", "no controller")],
+)
+def test_a_cluster_with_kraft_lacks_no_controller(controller: int, head: str, last: str) -> None:
+    found = render(ClusterStatus("kk4wN8L1", controller, (BrokerStatus(1, "a:9092", None, False, ""),), ()))
+    assert found.splitlines()[0] == f"cluster kk4wN8L1, 1 broker{head}"
+    assert found.splitlines()[-1] == f"0 partitions, {last}"

@@ -54,7 +54,10 @@ def use_every_noun(side: Running, folder: Path, *, transactions: bool) -> None:
         assert side.data("transaction", "list") == []
     else:
         assert "supports ListTransactionsRequest in no version" in side.failure("transaction", "list")[1]
+    status = side.data("cluster", "status")
     assert "orders" in side.done("cluster", "status")
+    assert (status["kraft"], status["controller"]) == ((True, None) if transactions else (False, broker))
+    assert [each["controller"] for each in status["brokers"]] == [not status["kraft"]]
     open_every_page(side.bootstrap, str(broker), transactions=transactions)
     side.done("topic", "delete", "orders", "--yes")
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from odradek.admin.controllers import KRAFT
 from odradek.console.alerts import AlertLevel, alerts_of
 from odradek.console.history import ClusterHistory, DiskUsage
 from odradek.console.overview import overview_of
-from odradek.console.sample import KRAFT
 from odradek.console.series import Series
 from odradek.console.timeline import MOST_OF_A_KIND, ChangeKind, ClusterChange, Timeline, changes_between
 from tests.console.samples import group, partition, sample, topic

@@ -6,13 +6,13 @@ import pytest
 from click.testing import CliRunner
 from textual.widgets import DataTable, Input, Static
 
+from odradek.admin.controllers import KRAFT, NO_CONTROLLER
 from odradek.admin.groups import GroupDescription, MemberDescription
 from odradek.admin.lag import PartitionLag
 from odradek.cli import main
 from odradek.console.group_pages import GroupDetail
 from odradek.console.history import ClusterHistory
 from odradek.console.overview import overview_of
-from odradek.console.sample import KRAFT, NO_CONTROLLER
 from odradek.top.app import BY_NAME, OVERVIEW, ClusterTop, target_of
 from odradek.top.panes import PANES, WRONG, safe, summary
 from tests.console.samples import group, partition, sample, topic
