@@ -208,6 +208,17 @@ def test_filters() -> None:
             make(wrong)
 
 
+def test_the_time_of_a_key_filter_is_bounded() -> None:
+    """Python's `re` needs more than 2 ** 50 steps for this pattern and key."""
+    key = b"a" * 50 + b"!"
+    assert not key_filter("(a+)+$")(RECORD._replace(key=key))
+    assert key_filter("(a+)+!$")(RECORD._replace(key=key))
+    assert key_filter("^[é]$")(RECORD._replace(key="é".encode()))
+    assert key_filter("b$")(RECORD._replace(key=b"\xff\0b"))
+    with pytest.raises(FilterError, match=r"is not a regular expression of RE2: invalid perl operator: \(\?<="):
+        key_filter("(?<=a)b")
+
+
 def test_the_generator() -> None:
     text = "{key:seq, id:uuid, n:int(3,5), f:float(0,1), b:bool, c:choice(x,y), t:text(4), at:now, in:{a:int(-2,-1)}}"
     first, second = islice(generated(text, Random(1)), 2)
