@@ -24,7 +24,7 @@ def imported_client() -> ModuleType:
 def record_of(message: confluent_kafka.Message) -> ConsumedRecord:
     """A record from librdkafka's message."""
     kind, timestamp = message.timestamp()
-    headers: list[Any] = list(message.headers() or ())
+    headers: Any = message.headers()
     return ConsumedRecord(
         message.topic() or "",
         message.partition() or 0,
@@ -32,7 +32,7 @@ def record_of(message: confluent_kafka.Message) -> ConsumedRecord:
         timestamp if kind else -1,
         _bytes(message.key()),
         _bytes(message.value()),
-        tuple((name, _bytes(value)) for name, value in headers),
+        tuple([(name, _bytes(value)) for name, value in headers]) if headers else (),
     )
 
 

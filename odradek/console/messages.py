@@ -19,7 +19,7 @@ from odradek.console.kept_records import KeptRecords
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.topic_partition import TopicPartition
 from odradek.records.consumed import ConsumedRecord
-from odradek.records.filters import Filter, all_of, expression_filter, header_filter, key_filter
+from odradek.records.filters import Filter, all_of, expression_filter, header_filter, key_filter, text_filter
 from odradek.records.internal import decoder_of
 
 if TYPE_CHECKING:
@@ -218,9 +218,7 @@ def _polled(kafka: Any, consumer: confluent_kafka.Consumer) -> Iterator[tuple[To
 def filter_of(query: RecordQuery) -> Filter:
     """Which records a query accepts. Raises FilterError."""
     filters = []
-    if query.text:
-        wanted = query.text.lower().encode()
-        filters.append(lambda record: wanted in (record.key or b"").lower() or wanted in (record.value or b"").lower())
+    filters += [text_filter(query.text)] if query.text else []
     filters += [key_filter(query.key)] if query.key else []
     filters += [header_filter(query.header)] if query.header else []
     filters += [expression_filter(query.where)] if query.where else []

@@ -16,7 +16,7 @@ from confluent_kafka import Consumer, Producer
 from odradek.admin.properties import librdkafka_properties
 from odradek.protocol.client.errors import SecurityConfigError
 from odradek.records.consumed import ConsumedRecord, FormatError, as_json, formatter, json_line
-from odradek.records.filters import FilterError, all_of, expression_filter, header_filter, key_filter
+from odradek.records.filters import FilterError, all_of, expression_filter, header_filter, key_filter, text_filter
 from odradek.records.generator import GeneratorError, generated
 from odradek.records.inputs import InputError, InputRecord, from_csv, from_json_lines, from_lines
 from tests.commands.running import STOCK, TIMEOUT_S, Running
@@ -206,6 +206,13 @@ def test_filters() -> None:
     for make, wrong in ((key_filter, "("), (expression_filter, "1 +")):
         with pytest.raises(FilterError):
             make(wrong)
+
+
+def test_a_text_is_found_in_any_case() -> None:
+    record = RECORD._replace(key="Übermut".encode(), value=b"Order")
+    for text, is_found in (("oRDER", True), ("übermut", True), ("ÜBERMUT", True), ("(", False), ("ß", False)):
+        assert text_filter(text)(record) is is_found, text
+        assert not text_filter(text)(record._replace(key=None, value=None))
 
 
 def test_the_time_of_a_key_filter_is_bounded() -> None:
