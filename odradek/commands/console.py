@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
 
 from odradek.commands.failures import USAGE
+from odradek.commands.schema_options import registry_option, registry_url, schema_failures
 from odradek.commands.session import ConnectionOptions, connection_options, fail, is_overridden_by_profile, resolved
 
 if TYPE_CHECKING:
+    from odradek.console.record_schemas import RecordSchemas
     from odradek.console.web.settings import ConsoleSettings
 
 _LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
@@ -51,6 +54,7 @@ _LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
     show_default=True,
     help="Seconds between samples of the cluster; more where reading it takes long.",
 )
+@registry_option
 @click.option("--until-stdin-ends", is_flag=True, hidden=True, help="Stop when the parent has ended.")
 def console(
     bootstrap_server: str | None,
@@ -63,6 +67,7 @@ def console(
     data_dirs: tuple[Path, ...],
     metrics: tuple[str, ...],
     interval_s: float,
+    schema_registry: str | None,
     until_stdin_ends: bool,
 ) -> None:
     """Serve web pages for a cluster, until Ctrl-C.
@@ -90,6 +95,7 @@ def console(
         data_dirs,
         tuple(MetricsSource(each) for each in metrics),
         interval_s,
+        _schemas(properties, schema_registry),
     )
     _check(settings)
     if until_stdin_ends:
@@ -97,6 +103,19 @@ def console(
 
         stop_when_stdin_ends()
     serve(settings)
+
+
+def _schemas(properties: Mapping[str, str], url: str | None) -> RecordSchemas | None:
+    """The schemas of --schema-registry or of the profile. Raises CommandFailure."""
+    url = registry_url(properties, url)
+    if url is None:
+        return None
+    from odradek.console.record_schemas import CLIENT_DEFAULTS, RecordSchemas
+    from odradek.records.schemas.registered import RegisteredSchemas, client_config
+
+    with schema_failures():
+        config = client_config(properties, url, CLIENT_DEFAULTS)
+        return None if config is None else RecordSchemas(RegisteredSchemas(config))
 
 
 def _check(settings: ConsoleSettings) -> None:

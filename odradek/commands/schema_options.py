@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
@@ -76,13 +76,12 @@ def opened(session: CommandSession, url: str | None, *, wanted: bool = True) -> 
     Raises CommandFailure.
     """
     properties = session.properties()
-    if not wanted or (url is None and REGISTRY_URL not in properties):
+    url = registry_url(properties, url)
+    if not wanted or url is None:
         yield None
         return
     from odradek.records.schemas.registered import RegisteredSchemas, client_config
 
-    if REGISTRY_URL in properties and is_overridden_by_profile("schema_registry"):
-        url = None  # the credentials of the profile are for its own schema registry
     with schema_failures():
         config = client_config(properties, url)
         schemas = None if config is None else RegisteredSchemas(config)
@@ -91,6 +90,14 @@ def opened(session: CommandSession, url: str | None, *, wanted: bool = True) -> 
     finally:
         if schemas is not None:
             schemas.close()
+
+
+def registry_url(properties: Mapping[str, str], url: str | None) -> str | None:
+    """The URL of --schema-registry, else that of the properties; None without either."""
+    configured = properties.get(REGISTRY_URL)
+    if url is None or (configured is not None and is_overridden_by_profile("schema_registry")):
+        return configured  # the credentials of the profile are for its own schema registry
+    return url
 
 
 def reader(schemas: RegisteredSchemas | None, decode: str) -> Callable[[ConsumedRecord], ConsumedRecord]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,11 +16,12 @@ from odradek.admin import offset_reset, offsets, topics
 from odradek.admin.client import AdminClient
 from odradek.commands.record_clients import imported_client, record_of
 from odradek.console.kept_records import KeptRecords
+from odradek.console.record_schemas import RecordSchemas
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.topic_partition import TopicPartition
 from odradek.records.consumed import ConsumedRecord
 from odradek.records.filters import Filter, all_of, expression_filter, header_filter, key_filter, text_filter
-from odradek.records.internal import decoder_of
+from odradek.records.internal import decoder_of, is_internal
 
 if TYPE_CHECKING:
     import confluent_kafka
@@ -47,6 +48,8 @@ _WRITING: Final[Mapping[str, Any]] = {
     "acks": "all",  # not idempotent: that needs a right that a user who may write to one topic need not have
     "allow.auto.create.topics": False,
 }
+Choose = Callable[[ConsumedRecord], ConsumedRecord | None]
+"""The record to keep for a record that was read; None leaves it out."""
 SendHeaders = Sequence[tuple[str, bytes | None]]
 
 
@@ -73,8 +76,13 @@ class RecordQuery:
     """A CEL expression."""
     read_committed: bool = True
     raw: bool = False
-    """Leave the records of Kafka's own topics as bytes."""
+    """Decode nothing: neither the records of Kafka's own topics nor those with schemas."""
     positions: Mapping[int, int] = field(default_factory=dict)
+
+    @property
+    def is_filtered(self) -> bool:
+        """Whether records are left out for their content."""
+        return bool(self.text or self.key or self.header or self.where)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +100,12 @@ class RecordPage:
 class RecordBrowser:
     """Reads and writes records for one user. Any thread may use it; one request runs at a time."""
 
-    def __init__(self, config: Mapping[str, Any]) -> None:
-        """`config` is librdkafka's: addresses, TLS and SASL. Connects at the first request."""
+    def __init__(self, config: Mapping[str, Any], schemas: RecordSchemas | None = None) -> None:
+        """`config` is librdkafka's: addresses, TLS and SASL. Connects at the first request. `schemas` decode keys and
+        values.
+        """
         self._config = dict(config)
+        self._schemas = schemas
         self._lock = threading.Lock()
         self._consumers: dict[bool, confluent_kafka.Consumer] = {}
         self._producer: confluent_kafka.Producer | None = None
@@ -110,18 +121,22 @@ class RecordBrowser:
     def browse(self, client: AdminClient, query: RecordQuery) -> RecordPage:
         """The records of a query. Raises KafkaError, FilterError, and what the client raises."""
         accepts = filter_of(query)
-        begin, ends = _bounds(client, query, is_filtered=bool(query.text or query.key or query.header or query.where))
+        decode = self._decoder(query)
+        begin, ends = _bounds(client, query, is_filtered=query.is_filtered)
         kept = KeptRecords(query.limit, newest=query.start == STARTS[0] and not query.positions)
         with self._lock:
-            scanned, positions = self._read(query, begin, ends, accepts, kept)
+            # Filters are for the decoded text; without one only the records of the answer are decoded.
+            choose = (lambda record: _accepted(decode(record), accepts)) if query.is_filtered else _unchanged
+            scanned, positions = self._read(query, begin, ends, choose, kept)
+            records = kept.records() if query.is_filtered else tuple(map(decode, kept.records()))
         at_end = all(positions[place] >= ends[place] for place in ends)
-        return RecordPage(
-            kept.records(), scanned, {number: offset for (_, number), offset in positions.items()}, at_end
-        )
+        return RecordPage(records, scanned, {number: offset for (_, number), offset in positions.items()}, at_end)
 
-    def record_at(self, client: AdminClient, place: TopicPartition, offset: int) -> ConsumedRecord | None:
+    def record_at(
+        self, client: AdminClient, place: TopicPartition, offset: int, *, raw: bool = False
+    ) -> ConsumedRecord | None:
         """The record at an offset; None where there is none: compaction or retention removed it, or it is a marker."""
-        query = RecordQuery(place[0], place[1], "offset", offset, 1, read_committed=False)
+        query = RecordQuery(place[0], place[1], "offset", offset, 1, read_committed=False, raw=raw)
         found = self.browse(client, query).records
         return found[0] if found and found[0].offset == offset else None
 
@@ -156,10 +171,10 @@ class RecordBrowser:
         query: RecordQuery,
         begin: Mapping[TopicPartition, int],
         ends: Mapping[TopicPartition, int],
-        accepts: Filter,
+        choose: Choose,
         kept: KeptRecords,
     ) -> tuple[int, dict[TopicPartition, int]]:
-        """How many records were read, and the next offset of each partition; the accepted ones go into `kept`."""
+        """How many records were read, and the next offset of each partition; the chosen ones go into `kept`."""
         positions = dict(begin)
         left = {place for place, offset in begin.items() if offset < ends[place]}
         scanned = 0
@@ -168,7 +183,6 @@ class RecordBrowser:
         kafka = imported_client()
         consumer = self._consumer(kafka, query.read_committed)
         consumer.assign([kafka.TopicPartition(*place, begin[place]) for place in sorted(left)])
-        decode = (lambda record: record) if query.raw else decoder_of(query.topic)
         try:
             for place, record in _polled(kafka, consumer):
                 if record is None or record.offset >= ends[place]:
@@ -176,9 +190,9 @@ class RecordBrowser:
                 else:
                     positions[place] = record.offset + 1
                     scanned += 1
-                    shown = decode(record)
-                    if accepts(shown):
-                        kept.add(shown)
+                    chosen = choose(record)
+                    if chosen is not None:
+                        kept.add(chosen)
                 if positions[place] >= ends[place]:
                     left.discard(place)
                 if not left or kept.is_full or scanned == MOST_SCANNED:
@@ -186,6 +200,14 @@ class RecordBrowser:
         finally:
             consumer.unassign()
         return scanned, positions
+
+    def _decoder(self, query: RecordQuery) -> Callable[[ConsumedRecord], ConsumedRecord]:
+        """What makes text of the records of one request."""
+        if query.raw:
+            return _unchanged
+        if self._schemas is None or is_internal(query.topic):
+            return decoder_of(query.topic)
+        return self._schemas.decoder()
 
     def _consumer(self, kafka: Any, read_committed: bool) -> confluent_kafka.Consumer:
         consumer = self._consumers.get(read_committed)
@@ -213,6 +235,14 @@ def _polled(kafka: Any, consumer: confluent_kafka.Consumer) -> Iterator[tuple[To
                 yield place, None
             elif not error.retriable() and error.code() not in unused:
                 raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, error.str())
+
+
+def _unchanged(record: ConsumedRecord) -> ConsumedRecord:
+    return record
+
+
+def _accepted(record: ConsumedRecord, accepts: Filter) -> ConsumedRecord | None:
+    return record if accepts(record) else None
 
 
 def filter_of(query: RecordQuery) -> Filter:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from odradek.records.consumed import ConsumedRecord
@@ -24,8 +24,12 @@ class ContentView:
     kind: str
     text: str
     size: int
-    """In bytes."""
+    """In bytes, as the record has it."""
     is_cut: bool = False
+    schema: str = ""
+    """The schema that decoded it: `Avro shop.Order, schema id 5`."""
+    failure: str = ""
+    """Why a schema did not decode it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +48,20 @@ def record_view(record: ConsumedRecord, longest: int = SHORT, *, indented: bool 
     """The record as text of at most `longest` characters for each part; JSON in one line, or indented."""
     return RecordView(
         record,
-        content_view(record.key, longest, indented=indented),
-        content_view(record.value, longest, indented=indented),
+        _part("key", record, longest, indented),
+        _part("value", record, longest, indented),
         tuple((name, content_view(value, longest, indented=indented)) for name, value in record.headers),
         time_text(record.timestamp),
     )
+
+
+def _part(part: str, record: ConsumedRecord, longest: int, indented: bool) -> ContentView:
+    data, decoded = (record.key, record.decoded_key) if part == "key" else (record.value, record.decoded_value)
+    view = content_view(data, longest, indented=indented)
+    if decoded is not None:
+        schema = f"{decoded.schema}, schema id {decoded.schema_id}"
+        return replace(view, size=decoded.size, schema=schema)
+    return replace(view, failure=dict(record.failures).get(part, ""))
 
 
 def content_view(data: bytes | None, longest: int = SHORT, *, indented: bool = True) -> ContentView:

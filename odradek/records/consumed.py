@@ -17,6 +17,10 @@ class Decoded(NamedTuple):
 
     schema_id: int
     value: Any
+    schema: str = ""
+    """The format and the name of the type: `Avro shop.Order`."""
+    size: int = 0
+    """Of the encoded form, in bytes."""
 
     def text(self) -> bytes:
         """A text or bytes as they are, anything else as JSON."""
@@ -29,7 +33,8 @@ class Decoded(NamedTuple):
 class ConsumedRecord(NamedTuple):
     """A record. The timestamp is in milliseconds, -1 without one.
 
-    Where `decoded_key` or `decoded_value` is given, `key` or `value` is its text.
+    Where `decoded_key` or `decoded_value` is given, `key` or `value` is its text. `failures` are the parts, `key` or
+    `value`, that have the id of a schema and could not be decoded, each with the reason.
     """
 
     topic: str
@@ -41,6 +46,7 @@ class ConsumedRecord(NamedTuple):
     headers: tuple[tuple[str, bytes | None], ...]
     decoded_key: Decoded | None = None
     decoded_value: Decoded | None = None
+    failures: tuple[tuple[str, str], ...] = ()
 
 
 class FormatError(ValueError):

@@ -17,6 +17,11 @@ def decoder_of(topic: str) -> Callable[[ConsumedRecord], ConsumedRecord]:
     return _DECODERS.get(topic, _unchanged)
 
 
+def is_internal(topic: str) -> bool:
+    """Whether the records of a topic are Kafka's own."""
+    return topic in _DECODERS
+
+
 def _unchanged(record: ConsumedRecord) -> ConsumedRecord:
     return record
 

@@ -32,7 +32,9 @@ class GivenRecords:
         found = tuple(each for each in self.records if accepts(each))
         return RecordPage(found[: query.limit], len(self.records), {0: 7}, len(found) <= query.limit)
 
-    def record_at(self, client: AdminClient, place: tuple[str, int], offset: int) -> ConsumedRecord | None:
+    def record_at(
+        self, client: AdminClient, place: tuple[str, int], offset: int, *, raw: bool = False
+    ) -> ConsumedRecord | None:
         return next((each for each in self.records if (each.partition, each.offset) == (place[1], offset)), None)
 
     def close(self) -> None:

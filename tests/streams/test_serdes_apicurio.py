@@ -4,6 +4,7 @@ Odradek broker.
 
 from __future__ import annotations
 
+import html
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -14,8 +15,13 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.schema_registry.error import SchemaRegistryError
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from starlette.testclient import TestClient
 
 from odradek.broker_process import BrokerProcess
+from odradek.console.record_schemas import CLIENT_DEFAULTS, RecordSchemas
+from odradek.console.web.application import application
+from odradek.console.web.settings import ConsoleSettings
+from odradek.records.schemas.registered import RegisteredSchemas
 from odradek.streams import SchemaRegistry, Serde
 from tests.commands.running import TIMEOUT_S, Running
 from tests.jvm.apicurio import JOURNAL, Apicurio
@@ -160,6 +166,7 @@ def test_the_schemas_are_in_a_topic_of_the_broker(
 PROTO = 'syntax = "proto3"; package shop; message Order { string id = 1; string city = 2; }'
 PERSON = '{"type": "object", "properties": {"age": {"type": "integer"}}, "required": ["age"]}'
 FILES = {"avro": ("order.avsc", avro(CITY)), "json": ("person.json", PERSON), "protobuf": ("order.proto", PROTO)}
+NAMES = {"avro": "Avro shop.Order", "json": "JSON Schema", "protobuf": "Protobuf shop.Order"}
 VALUES: dict[str, Any] = {
     "avro": {"id": "a", "pieces": 1, "city": "Rome"},
     "json": {"age": 7},
@@ -203,6 +210,25 @@ def test_commands_and_serdes_read_each_other(
     shown = [json.loads(line) for line in lines]
     assert sorted(each["topic"] for each in shown) == [ours, ours, theirs]
     assert [each["value"] for each in shown] == [VALUES[kind]] * 3
+    check_console(broker.bootstrap, apicurio.url, theirs, VALUES[kind], NAMES[kind])
+
+
+def check_console(bootstrap: str, url: str, topic: str, value: dict[str, Any], name: str) -> None:
+    """The pages of the console have the decoded value of the only record of a topic, and its bytes on request."""
+    schemas = RecordSchemas(RegisteredSchemas({"url": url, **CLIENT_DEFAULTS}))
+    app = application(ConsoleSettings(bootstrap, schemas=schemas))
+    page = f"/topics/{topic}/messages"
+    with TestClient(app, base_url="http://127.0.0.1:8080") as console:
+        (found,) = [json.loads(each) for each in console.get(f"{page}/download").text.splitlines()]
+        assert found["value"] == value
+        record = console.get(f"{page}/{found['partition']}/{found['offset']}").text
+        assert f"{name}, schema id {found['value_schema_id']}" in record
+        assert html.escape(json.dumps(value, indent=2), quote=True).replace("&quot;", "&#34;") in record
+        raw = console.get(f"{page}/{found['partition']}/{found['offset']}?raw=on").text
+        assert "00000000  00 00 00 00" in raw
+        ((field, content),) = list(value.items())[-1:]
+        for text, matches in ((f"value.{field} == {json.dumps(content)}", True), (f"value.{field} == 'none'", False)):
+            assert (name in console.get(page, params={"where": text}).text) is matches, text
 
 
 def test_a_registry_rejects_an_incompatible_schema_of_a_command(

@@ -93,6 +93,8 @@ def application(settings: ConsoleSettings, connect: Connect = ClusterWorkspace) 
             yield
         finally:
             sessions.close()
+            if settings.schemas is not None:
+                settings.schemas.close()
 
     hosts = {*LOCAL, settings.host.lower(), *settings.hosts}
     return Starlette(routes=routes, lifespan=lifespan, middleware=[Middleware(Guard, hosts=hosts)])

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from odradek.console.record_schemas import RecordSchemas
 from odradek.console.sampler import INTERVAL_S
 from odradek.metrics_source import MetricsSource
 
@@ -28,6 +29,8 @@ class ConsoleSettings:
     data_dirs: tuple[Path, ...] = ()
     metrics: tuple[MetricsSource, ...] = ()
     interval_s: float = INTERVAL_S
+    schemas: RecordSchemas | None = None
+    """What decodes keys and values, for all users."""
 
     @property
     def requires_login(self) -> bool:

@@ -67,7 +67,8 @@ class ClusterWorkspace:
                 "client.id": "odradek-console",
                 "log_level": 0,
                 **librdkafka_properties(properties),
-            }
+            },
+            settings.schemas,
         )
         self._sampler = ClusterSampler(
             lambda: self._connect(SAMPLER_TIMEOUT_S), interval_s=settings.interval_s, metrics=settings.metrics

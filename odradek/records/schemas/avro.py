@@ -29,6 +29,8 @@ _PLAIN: Final = ("string", "bytes")
 class AvroCodec:
     """Encodes and decodes the values of one schema."""
 
+    format: Final = "Avro"
+
     def __init__(self, text: str, references: Mapping[str, str]) -> None:
         """Raises SchemaError for a text that is not a schema."""
         import fastavro
@@ -43,6 +45,8 @@ class AvroCodec:
             raise SchemaError(f"not an Avro schema: {error}") from error
         self._write, self._read = fastavro.schemaless_writer, fastavro.schemaless_reader
         self._kind = _kind(self._schema)
+        self.name = _branch_name(self._schema) if isinstance(self._schema, dict) else self._kind
+        """Of a type with a name, otherwise the type."""
 
     @property
     def is_text(self) -> bool:

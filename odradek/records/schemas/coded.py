@@ -55,23 +55,37 @@ class SchemaReader:
         )
 
     def _decoded(self, record: ConsumedRecord, part: str, data: bytes | None) -> Decoded | None:
-        if data is None or len(data) < HEADER_BYTES or data[0] != MAGIC:
+        schema_id = schema_id_of(data)
+        if data is None or schema_id is None:
             return None
-        schema_id = int.from_bytes(data[1:HEADER_BYTES])
         place = f"{part} of {record.topic}-{record.partition} at offset {record.offset}"
         try:
             if schema_id not in self._codecs:
                 self._codecs[schema_id] = codec_of(self._schemas.by_id(schema_id))
-            return Decoded(schema_id, _decode(self._codecs[schema_id], data))
+            return decoded(schema_id, self._codecs[schema_id], data)
         except MisfitError as error:
             raise error.at(f"{place} with schema id {schema_id}") from error
         except SchemaError as error:
             raise error.at(place) from error
 
 
-def _decode(codec: Codec, data: bytes) -> Any:
+def schema_id_of(data: bytes | None) -> int | None:
+    """The schema id of a key or value; None where it is not in the wire format."""
+    if data is None or len(data) < HEADER_BYTES or data[0] != MAGIC:
+        return None
+    return int.from_bytes(data[1:HEADER_BYTES])
+
+
+def decoded(schema_id: int, codec: Codec, data: bytes) -> Decoded:
+    """The value of a key or value in the wire format, by the codec of its schema. Raises MisfitError."""
+    value, name = _decode(codec, data)
+    return Decoded(schema_id, value, f"{codec.format} {name}".rstrip(), len(data))
+
+
+def _decode(codec: Codec, data: bytes) -> tuple[Any, str]:
+    """The value, and the name of its type."""
     if not isinstance(codec, ProtobufCodec):
-        return codec.decode(data[HEADER_BYTES:])
+        return codec.decode(data[HEADER_BYTES:]), codec.name
     from confluent_kafka.schema_registry.serde import SchemaId
     from confluent_kafka.serialization import SerializationError
 
@@ -80,7 +94,8 @@ def _decode(codec: Codec, data: bytes) -> Any:
         rest = header.from_bytes(io.BytesIO(data)).read()
     except (SerializationError, EOFError) as error:
         raise MisfitError("the data", f"no indexes of a message: {error}") from error
-    return codec.decode(rest, header.message_indexes or [0])
+    indexes = header.message_indexes or [0]
+    return codec.decode(rest, indexes), codec.name_of(indexes)
 
 
 class SchemaWriter:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from odradek.records.schemas.errors import MisfitError, SchemaError
 
 
 class JsonCodec:
     """Encodes and decodes the values of one schema."""
+
+    format: Final = "JSON Schema"
 
     def __init__(self, text: str, references: Mapping[str, str]) -> None:
         """Raises SchemaError for a text that is not a schema."""
@@ -33,6 +35,7 @@ class JsonCodec:
         self._validator: Any = kind(schema, registry=Registry().with_resources(resources))
         self.is_text = isinstance(schema, dict) and schema.get("type") == "string"
         """Whether a value is text as it is, rather than JSON."""
+        self.name = str(schema.get("title", "")) if isinstance(schema, dict) else ""
 
     def encode(self, value: Any, path: str) -> bytes:
         """Raises MisfitError. `path` is the name of the whole value."""

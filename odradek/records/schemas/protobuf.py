@@ -27,6 +27,8 @@ _PACKAGES: Final[Mapping[str, str]] = {"google/": "", "confluent/": "confluent_k
 class ProtobufCodec:
     """Encodes messages of one type, and decodes those of every type of a schema."""
 
+    format: Final = "Protobuf"
+
     def __init__(self, text: str, references: Mapping[str, str], message: str | None = None) -> None:
         """`message` is the full name of the type to encode; None for the first of the file. Raises SchemaError."""
         from google.protobuf import descriptor_pool
@@ -78,19 +80,30 @@ class ProtobufCodec:
         from google.protobuf import json_format
         from google.protobuf.message import DecodeError
 
+        try:
+            message = _class(self._type(indexes)).FromString(data)
+        except DecodeError as error:
+            raise MisfitError("the data", str(error)) from error
+        try:
+            return json_format.MessageToDict(
+                message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
+            )
+        except (json_format.Error, TypeError, ValueError) as error:  # TypeError: an Any of a type that is not there
+            raise MisfitError("the data", " ".join(str(error).split())) from error
+
+    def name_of(self, indexes: Sequence[int]) -> str:
+        """The full name of the type at `indexes`. Raises MisfitError."""
+        return str(self._type(indexes).full_name)
+
+    def _type(self, indexes: Sequence[int]) -> Any:
         types: Sequence[Any] = list(self._file.message_types_by_name.values())
         try:
             for index in indexes:
                 found = types[index]
                 types = found.nested_types
-            message = _class(found).FromString(data)
         except IndexError as error:
             raise MisfitError("the data", f"the schema has no message at the indexes {list(indexes)}") from error
-        except DecodeError as error:
-            raise MisfitError("the data", str(error)) from error
-        return json_format.MessageToDict(
-            message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
-        )
+        return found
 
 
 def _class(descriptor: Any) -> Any:

@@ -45,14 +45,16 @@ class RegisteredSchema(NamedTuple):
     """Whether the schema has rules that a serializer is to execute, such as the encryption of fields."""
 
 
-def client_config(properties: Mapping[str, str], url: str | None = None) -> dict[str, Any] | None:
+def client_config(
+    properties: Mapping[str, str], url: str | None = None, defaults: Mapping[str, Any] = _DEFAULTS
+) -> dict[str, Any] | None:
     """The configuration of the client from the properties of a connection; None without a registry. `url` comes before
-    that of the properties.
+    that of the properties, and `defaults` are for what they leave out.
 
     `schema.registry.url` and other properties of the client with this prefix, and Java's `basic.auth.user.info` and
     `bearer.auth.…`. Raises SchemaOptionError.
     """
-    config: dict[str, Any] = dict(_DEFAULTS)
+    config: dict[str, Any] = dict(defaults)
     for name, value in properties.items():
         short = name.removeprefix(PREFIX)
         if short == _SOURCE:
@@ -142,8 +144,8 @@ class RegisteredSchemas:
                 raise SchemaRegistryUnreachableError(
                     f"the schema registry at {self.url} does not answer: {error}"
                 ) from error
-            if isinstance(error, ValueError):
-                raise SchemaError(f"{self.url} is not a schema registry: its answer is not JSON") from error
+            if isinstance(error, (ValueError, TypeError, LookupError, AttributeError)):  # from the client's parsing
+                raise SchemaError(f"{self.url} is not a schema registry: its answer has no schema") from error
             raise
 
     def _error(self, about: str, error: Any) -> SchemaError:

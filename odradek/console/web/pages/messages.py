@@ -33,6 +33,7 @@ def browse(request: ViewRequest) -> Shown:
         "partitions": len(topic.partitions) if topic is not None else 0,
         "page": page,
         "records": [record_view(each) for each in page.records],
+        "failures": list(dict.fromkeys(reason for each in page.records for _, reason in each.failures)),
         "is_tail": "tail" in request.query,
         "more": None if page.at_end or (query.start == STARTS[0] and not query.positions) else positions,
         "now_ms": int(time.time() * 1000),
@@ -45,9 +46,9 @@ def show(request: ViewRequest) -> Shown:
     topic, partition = request.params["topic"], int(request.params["partition"])
     offset = int(request.params["offset"])
     with request.client() as client:
-        record = request.workspace.browser.record_at(client, (topic, partition), offset)
+        record = request.workspace.browser.record_at(client, (topic, partition), offset, raw="raw" in request.query)
     view = None if record is None else record_view(record, LONGEST, indented=True)
-    values = {"topic": topic, "partition": partition, "offset": offset, "view": view}
+    values = {"topic": topic, "partition": partition, "offset": offset, "view": view, "is_raw": "raw" in request.query}
     return Shown("record.html", values, 200 if view is not None else 404)
 
 
