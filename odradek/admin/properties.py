@@ -75,8 +75,11 @@ _RENAMED: Final[Mapping[str, str]] = {
 """Properties of Java's clients from 4.1 on (KIP-1139), and librdkafka's names."""
 
 
-def security_of_properties(properties: Mapping[str, str]) -> ConnectionSecurity:
-    """How to connect with these properties; others than those of security are ignored. Raises SecurityConfigError."""
+def security_of_properties(properties: Mapping[str, Any]) -> ConnectionSecurity:
+    """How to connect with these properties; others than those of security are ignored. Raises SecurityConfigError.
+
+    All are texts, except for librdkafka's `oauth_cb`.
+    """
     protocol = properties.get("security.protocol", PROTOCOLS[0]).upper()
     if protocol == PROTOCOLS[0]:
         return PLAINTEXT
@@ -91,7 +94,7 @@ def security_of_properties(properties: Mapping[str, str]) -> ConnectionSecurity:
     return ConnectionSecurity(_java_context(translated), login)
 
 
-def librdkafka_properties(properties: Mapping[str, str]) -> dict[str, str]:
+def librdkafka_properties(properties: Mapping[str, Any]) -> dict[str, Any]:
     """The same security by librdkafka's names; other properties are left out. Raises SecurityConfigError."""
     protocol = properties.get("security.protocol", PROTOCOLS[0]).upper()
     if protocol == PROTOCOLS[0]:
@@ -99,7 +102,9 @@ def librdkafka_properties(properties: Mapping[str, str]) -> dict[str, str]:
     translated = {_RENAMED.get(name, name): value for name, value in properties.items()}
     if protocol.startswith("SASL") and _JAAS in translated:
         translated |= _of_jaas(translated)
-    kept = {name: value for name, value in translated.items() if name.startswith(("sasl.", "security.protocol"))}
+    kept = {
+        name: value for name, value in translated.items() if name.startswith(("sasl.", "security.protocol", "oauth_cb"))
+    }
     kept = _without(kept, "")
     if kept.pop("sasl.scram.tokenauth", "false").lower() == "true":
         raise SecurityConfigError("librdkafka cannot log in with a delegation token; administration commands can")

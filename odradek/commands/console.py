@@ -73,7 +73,7 @@ def console(
     """Serve web pages for a cluster, until Ctrl-C.
 
     Pages show brokers, topics, records, groups, transactions, ACLs and a timeline of any Kafka cluster. Where the
-    cluster requires SASL, users log in with their Kafka user and password.
+    cluster requires SASL, users log in with their Kafka user and password, or with a token.
     """
     from odradek.metrics_source import MetricsSource
 
@@ -119,11 +119,11 @@ def _schemas(properties: Mapping[str, str], url: str | None) -> RecordSchemas | 
 
 
 def _check(settings: ConsoleSettings) -> None:
-    """Refuse what would let users in without a password. Raises CommandFailure."""
-    from odradek.console.web.settings import PASSWORD_MECHANISMS
+    """Refuse what would let users in without credentials. Raises CommandFailure."""
+    from odradek.console.web.settings import MECHANISMS
 
-    if settings.requires_login and settings.mechanism not in PASSWORD_MECHANISMS:
-        allowed = ", ".join(PASSWORD_MECHANISMS)
+    if settings.requires_login and settings.mechanism not in MECHANISMS:
+        allowed = ", ".join(MECHANISMS)
         fail(f"users of the console log in by {allowed}; sasl.mechanism is {settings.mechanism or 'not set'}", USAGE)
     if settings.host not in _LOOPBACK and not settings.requires_login:
         click.echo(

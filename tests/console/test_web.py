@@ -14,6 +14,7 @@ from odradek.console.history import ClusterHistory
 from odradek.console.messages import RecordQuery
 from odradek.console.web.application import CHANGES, PAGES
 from odradek.console.web.guard import host_of
+from odradek.console.web.logins import UserLogin
 from odradek.console.web.plots import MOST_POINTS, line_plot
 from odradek.console.web.rendering import HTMX_INTEGRITY, bytes_text, duration_text, environment, static_file
 from odradek.console.web.sessions import IDLE_S, MOST_LOGINS, MOST_SESSIONS, UserSessions
@@ -220,12 +221,12 @@ def test_sessions_end_when_they_are_idle_and_logins_are_bounded() -> None:
     now = [0.0]
     sessions = UserSessions(None, lambda: now[0])
     first = GivenWorkspace()
-    session = sessions.log_in(sessions.begin(), "alice", first)
+    session = sessions.log_in(sessions.begin(), UserLogin("alice", {}), first)
     assert sessions.get(session.session_id) is session
     for number in range(MOST_LOGINS):
-        sessions.log_in(sessions.begin(), f"user-{number}", GivenWorkspace())
+        sessions.log_in(sessions.begin(), UserLogin(f"user-{number}", {}), GivenWorkspace())
     assert (first.closed, sessions.get(session.session_id)) == (1, None)
-    kept = sessions.log_in(sessions.begin(), "bob", GivenWorkspace())
+    kept = sessions.log_in(sessions.begin(), UserLogin("bob", {}), GivenWorkspace())
     for _ in range(2 * MOST_SESSIONS):
         sessions.begin()
     assert sessions.get(kept.session_id) is kept, "requests without a cookie end no login"

@@ -6,7 +6,7 @@ import contextlib
 import mimetypes
 from collections.abc import AsyncIterator, Callable, Mapping
 from http import HTTPStatus
-from typing import Final
+from typing import Any, Final
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
@@ -17,14 +17,15 @@ from starlette.routing import Route
 from odradek.commands.failures import failure_of
 from odradek.console.sample import CLIENT_ERRORS
 from odradek.console.web.guard import LOCAL, Guard
+from odradek.console.web.logins import LoginFormError, login_of
 from odradek.console.web.pages import access, brokers, groups, logs, messages, overview, timeline, topics, transactions
 from odradek.console.web.rendering import static_file
 from odradek.console.web.sessions import UserSession, UserSessions
-from odradek.console.web.settings import ConsoleSettings
+from odradek.console.web.settings import TOKENS, ConsoleSettings
 from odradek.console.web.views import Page, Views
 from odradek.console.web.workspace import ClusterWorkspace, Workspace
 
-Connect = Callable[[ConsoleSettings, Mapping[str, str]], Workspace]
+Connect = Callable[[ConsoleSettings, Mapping[str, Any]], Workspace]
 PAGES: Final[Mapping[str, Page]] = {
     "/": overview.show,
     "/topics": topics.list_all,
@@ -127,9 +128,11 @@ class _Login:
     def log_in(self, session: UserSession, form: Mapping[str, str]) -> tuple[UserSession, Response]:
         if not self._settings.requires_login:
             return session, RedirectResponse("/", HTTPStatus.SEE_OTHER)
-        user = form.get("user", "")
         try:
-            workspace = self._connect(self._settings, self._settings.properties_of(user, form.get("password", "")))
+            login = login_of(self._settings, form)
+            workspace = self._connect(self._settings, login.properties)
+        except LoginFormError as error:
+            return session, self._page(session, str(error), 400)
         except CLIENT_ERRORS as error:
             return session, self._page(session, failure_of(error).message, 403)
         try:
@@ -138,12 +141,19 @@ class _Login:
         except CLIENT_ERRORS as error:
             workspace.close()
             return session, self._page(session, failure_of(error).message, 403)
-        return self._sessions.log_in(session, user, workspace), RedirectResponse("/", HTTPStatus.SEE_OTHER)
+        return self._sessions.log_in(session, login, workspace), RedirectResponse("/", HTTPStatus.SEE_OTHER)
 
     def log_out(self, session: UserSession, form: Mapping[str, str]) -> tuple[UserSession, Response]:
         self._sessions.end(session)
         return self._sessions.begin(), RedirectResponse("/login", HTTPStatus.SEE_OTHER)
 
     def _page(self, session: UserSession, error: str, status: int = 200) -> Response:
-        values = {"error": error, "mechanism": self._settings.mechanism, "path": "/login"}
+        settings = self._settings
+        values = {
+            "error": error,
+            "mechanism": settings.mechanism,
+            "takes_token": settings.mechanism == TOKENS,
+            "takes_client": settings.has_token_endpoint,
+            "path": "/login",
+        }
         return self._views.render(session, "login.html", values, status)

@@ -1,7 +1,7 @@
 """Sessions of users in the memory of the console: a random cookie, a token against forged requests, a workspace.
 
 A cluster without SASL has one workspace for all; a cluster with SASL has one for each login, with the credentials that
-the user typed. Passwords are not kept beside the connections that need them, and end with the session.
+the user typed. Passwords and tokens are not kept beside the connections that need them, and end with the session.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
+from odradek.console.web.logins import UserLogin, expired_text
 from odradek.console.web.workspace import Workspace
 
 MOST_SESSIONS: Final = 200
@@ -32,6 +33,8 @@ class UserSession:
     workspace: Workspace | None
     user: str = ""
     used_s: float = 0.0
+    expires_s: float | None = None
+    """When the credentials end, in seconds since the epoch."""
     notices: list[tuple[str, str]] = field(default_factory=list)
     """(kind, text) to show on the next page: kind is done or error."""
 
@@ -52,16 +55,24 @@ class UserSessions:
         self._sessions: OrderedDict[str, UserSession] = OrderedDict()
 
     def get(self, session_id: str | None) -> UserSession | None:
-        """The session of a cookie; None where it does not exist or was idle for too long."""
+        """The session of a cookie; None where it does not exist or was idle for too long.
+
+        Where the credentials have expired it has no login any more, and a notice of that.
+        """
         with self._lock:
             found = self._sessions.get(session_id or "")
-            if found is not None and self._clock() - found.used_s <= IDLE_S:
+            is_idle = found is not None and self._clock() - found.used_s > IDLE_S
+            if found is not None and not is_idle:
                 found.used_s = self._clock()
                 self._sessions.move_to_end(found.session_id)
-                return found
-        if found is not None:
+        if found is not None and is_idle:
             self.end(found)
-        return None
+            return None
+        if found is not None and found.expires_s is not None and time.time() >= found.expires_s:
+            found.notices.append(("error", expired_text(found.expires_s)))
+            found.user, found.expires_s = "", None
+            self._close(found)
+        return found
 
     def begin(self) -> UserSession:
         """A new session, of a user without a login where the cluster requires none."""
@@ -71,11 +82,11 @@ class UserSessions:
         self._add(session)
         return session
 
-    def log_in(self, before: UserSession, user: str, workspace: Workspace) -> UserSession:
+    def log_in(self, before: UserSession, login: UserLogin, workspace: Workspace) -> UserSession:
         """The session of a login, with an id of its own: the one before it ends."""
         self.end(before)
         session = self.begin()
-        session.user, session.workspace = user, workspace
+        session.user, session.workspace, session.expires_s = login.user, workspace, login.expires_s
         self._bound_logins()
         return session
 

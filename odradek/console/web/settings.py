@@ -12,7 +12,9 @@ from odradek.console.sampler import INTERVAL_S
 from odradek.metrics_source import MetricsSource
 
 PASSWORD_MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
-_CREDENTIALS: Final = ("sasl.username", "sasl.password", "sasl.jaas.config")
+TOKENS: Final = "OAUTHBEARER"
+MECHANISMS: Final = (*PASSWORD_MECHANISMS, TOKENS)
+_ENDPOINT: Final = "sasl.oauthbearer.token.endpoint.url"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +44,7 @@ class ConsoleSettings:
         """The SASL mechanism of logins."""
         return self.properties.get("sasl.mechanism", self.properties.get("sasl.mechanisms", "")).upper()
 
-    def properties_of(self, user: str, password: str) -> dict[str, str]:
-        """The properties with which a user connects: the configured credentials are left out."""
-        kept = {name: value for name, value in self.properties.items() if name not in _CREDENTIALS}
-        return {**kept, "sasl.mechanism": self.mechanism, "sasl.username": user, "sasl.password": password}
+    @property
+    def has_token_endpoint(self) -> bool:
+        """Whether users with client credentials can get tokens."""
+        return self.mechanism == TOKENS and bool(self.properties.get(_ENDPOINT))

@@ -144,10 +144,12 @@ class Views:
 
         async def endpoint(request: Request) -> Response:
             session = self._sessions.get(request.cookies.get(self._cookie)) or self._sessions.begin()
-            if session.workspace is None:
-                response: Response = RedirectResponse("/login", HTTPStatus.SEE_OTHER)
-            else:
+            if session.workspace is not None:
                 response = await self._answer(request, session, function, {})
+            elif "hx-request" in request.headers:  # a part of a page: the browser has to leave the page
+                response = Response(headers={"HX-Redirect": "/login"})
+            else:
+                response = RedirectResponse("/login", HTTPStatus.SEE_OTHER)
             return self._with_cookie(response, request, session)
 
         return endpoint

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from odradek.admin.client import AdminClient
 from odradek.admin.properties import librdkafka_properties
@@ -55,7 +55,7 @@ class Workspace(Protocol):
 class ClusterWorkspace:
     """The connections of one login to a cluster. Any thread may use it."""
 
-    def __init__(self, settings: ConsoleSettings, properties: Mapping[str, str]) -> None:
+    def __init__(self, settings: ConsoleSettings, properties: Mapping[str, Any]) -> None:
         """Starts the sampler. Raises SecurityConfigError."""
         self._addresses = parse_bootstrap(settings.bootstrap)
         self._security = security_of(properties)
