@@ -30,6 +30,7 @@ EVERY_ACL: Final = AclBindingFilter(
 RESOURCES: Final = ("TOPIC", "GROUP", "CLUSTER", "TRANSACTIONAL_ID", "DELEGATION_TOKEN", "USER")
 OPERATIONS: Final = tuple(each.name for each in AclOperation if each > AclOperation.ANY)
 ITERATIONS: Final = 4096
+_OF_FILTERS: Final = ("ANY", "MATCH", "UNKNOWN")
 SORTS: Final[Mapping[str, Callable[[AclBinding], str]]] = {
     "principal": lambda row: row.entry.principal,
     "resource": lambda row: f"{row.pattern.resource_type.name} {row.pattern.name}",
@@ -59,7 +60,13 @@ def scram_users(client: AdminClient) -> list[ScramUser]:
 
 
 def acl_of(fields: Mapping[str, str]) -> AclBinding:
-    """The ACL of a form. Raises KeyError for a name that does not exist."""
+    """The ACL of a form. Raises KeyError for a name that does not exist, and for those of filters, as ANY: to remove
+    one ACL must not remove several.
+    """
+    names = [fields[name] for name in ("resource_type", "pattern_type", "operation", "permission")]
+    wildcard = next((each for each in names if each in _OF_FILTERS), None)
+    if wildcard is not None:
+        raise KeyError(wildcard)
     pattern = ResourcePattern(
         ResourceType[fields["resource_type"]], fields["resource_name"], PatternType[fields["pattern_type"]]
     )
@@ -80,9 +87,10 @@ def add_acl(client: AdminClient, binding: AclBinding) -> None:
 
 
 def remove_acl(client: AdminClient, binding: AclBinding) -> None:
-    """Raises KafkaError."""
+    """Raises KeyError where it does not exist, and KafkaError."""
     exact = AclBindingFilter(ResourcePatternFilter(*binding.pattern), AccessControlEntryFilter(*binding.entry))
-    acls.delete_acls(client, [exact])
+    if not acls.delete_acls(client, [exact]):
+        raise KeyError(f"ACL {acl_text(binding)}")
 
 
 def set_password(client: AdminClient, user: str, mechanism: str, password: str) -> None:

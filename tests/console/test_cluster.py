@@ -10,7 +10,6 @@ from confluent_kafka import Consumer, Producer
 from odradek.admin import topics
 from odradek.admin.client import AdminClient
 from odradek.admin.configs import ResourceKind
-from odradek.broker_process import BrokerProcess
 from odradek.commands.session import parse_bootstrap
 from odradek.console.config_pages import OWN, change_config, configs_page, described_configs
 from odradek.console.group_pages import group_detail, groups_page, plan_of_reset, reset_offsets
@@ -22,17 +21,8 @@ from odradek.console.timeline import ChangeKind
 from odradek.console.topic_pages import topic_detail, topics_page
 from odradek.console.transaction_pages import transaction_detail, transactions_page
 from odradek.protocol.errors import KafkaError
-from tests.jvm.kafka import Kafka
 
 pytestmark = [pytest.mark.slow, pytest.mark.jvm]
-
-
-@pytest.fixture(params=["odradek", "kafka"])
-def bootstrap(request: pytest.FixtureRequest, ours: BrokerProcess) -> str:
-    if request.param == "odradek":
-        return ours.bootstrap
-    running: Kafka = request.getfixturevalue("kafka")
-    return running.bootstrap
 
 
 @pytest.fixture

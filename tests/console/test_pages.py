@@ -22,8 +22,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.jvm]
 
 
 @pytest.fixture(params=["odradek", "kafka"])
-def running(request: pytest.FixtureRequest, ours: BrokerProcess) -> BrokerProcess | Kafka:
-    return ours if request.param == "odradek" else request.getfixturevalue("kafka")
+def running(request: pytest.FixtureRequest, ours: BrokerProcess, kafka: Kafka) -> BrokerProcess | Kafka:
+    return ours if request.param == "odradek" else kafka
 
 
 @pytest.fixture

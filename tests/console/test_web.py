@@ -160,8 +160,13 @@ def test_the_read_only_console_has_no_forms_for_changes_and_refuses_them() -> No
     for path in PAGES:
         if "{" not in path:
             assert 'method="post"' not in client.get(path).text, path
-    # A session of a read-only console has a token, too, but no page shows it.
-    assert client.post("/topics/new", data={"csrf": "x"}).status_code == 403
+    # Where users log in, pages show the token for the logout.
+    client = browser_of(GivenWorkspace(history()), properties=SASL)
+    client.post("/login", data={"csrf": token_of(client, "/login"), "user": "alice", "password": "right"})
+    token = token_of(client, "/")
+    for path in CHANGES:
+        answer = client.post(path.replace("{broker:int}", "1"), data={"csrf": token})
+        assert (answer.status_code, "The console is read-only" in answer.text) == (403, True), path
 
 
 def test_a_form_that_is_too_large_is_refused() -> None:
