@@ -13,10 +13,11 @@ from collections.abc import Callable, Mapping, Sized
 from functools import cache
 from typing import Any, ClassVar, Final, Generic, Self, TypeVar
 
+from odradek.protocol import programs
 from odradek.protocol.compile import compile_function, literal
-from odradek.protocol.decoding import Decoder, MeteredDecoder, decoder, metered_decoder
+from odradek.protocol.decoding import Decoder, MeteredDecoder
 from odradek.protocol.encoded import EncodedArray, EncodedElement
-from odradek.protocol.encoding import Each, Encoder, SlicedEncoder, encoder, sliced_encoder
+from odradek.protocol.encoding import Each, Encoder, SlicedEncoder, sliced_encoder
 from odradek.protocol.errors import ProtocolError
 from odradek.protocol.grammar import NEVER, Field, StructSpec
 from odradek.protocol.grammar import MessageSpec as Definition
@@ -25,6 +26,9 @@ from odradek.protocol.primitives import Bytes
 C = TypeVar("C")
 ErrorsReporter = Callable[[Any, Callable[[int], None]], None]
 """Calls its second argument with every error code in a message but NONE, on all levels."""
+
+ProgramOf = Callable[[int], programs.Codecs]
+"""The codecs of a message or structure in a version."""
 
 NEW: Final = object()
 """The default in the signature of a constructor for a list or structure that is made anew for each object."""
@@ -144,30 +148,35 @@ class BaseMessage(Struct):
 def build(definition: Definition, module: str) -> type[BaseMessage]:
     """The class of a message, with its structures as attributes; `module` is the value of its `__module__`."""
     classes: dict[str, type] = {}
+    codecs = _codecs(definition, definition.root, classes)
     attributes: dict[str, Any] = {
         "MIN_VERSION": definition.versions.first,
         "MAX_VERSION": definition.versions.last,
         "FIRST_FLEXIBLE": definition.flexible.first if definition.flexible else NEVER,
-        "DECODERS": Codecs(definition, lambda version: decoder(definition, version, classes), _unreadable),
-        "METERED_DECODERS": Codecs(
-            definition, lambda version: metered_decoder(definition, version, classes), _unreadable
-        ),
-        **_written(definition, definition.root, classes),
+        "DECODERS": Codecs(definition, lambda version: codecs(version).decode, _unreadable),
+        "METERED_DECODERS": Codecs(definition, lambda version: codecs(version).decode_metered, _unreadable),
+        **_written(definition, definition.root, classes, codecs),
         "__module__": module,
     }
     if definition.key is not None:
         attributes["API_KEY"] = definition.key
     for struct in definition.structs.values():
         place = {"__module__": module, "__qualname__": f"{definition.name}.{struct.name}"}
-        place |= _written(definition, struct, classes)
+        place |= _written(definition, struct, classes, _codecs(definition, struct, classes))
         attributes[struct.name] = classes[struct.name] = _class(struct, Struct, place, classes)
     message = classes[definition.name] = _class(definition.root, BaseMessage, attributes, classes)
     return message
 
 
-def _written(definition: Definition, struct: StructSpec, classes: Mapping[str, type]) -> dict[str, Any]:
+def _codecs(definition: Definition, struct: StructSpec, classes: Mapping[str, type]) -> ProgramOf:
+    return cache(lambda version: programs.codecs(definition, struct, version, classes))
+
+
+def _written(
+    definition: Definition, struct: StructSpec, classes: Mapping[str, type], codecs: ProgramOf
+) -> dict[str, Any]:
     """The class attributes that a message and each structure inside it share."""
-    encoders = Codecs(definition, lambda version: encoder(definition, struct, version, classes), _unwritable)
+    encoders = Codecs(definition, lambda version: codecs(version).encode, _unwritable)
     sliced = Codecs(definition, lambda version: sliced_encoder(definition, struct, version, classes), _unwritable)
     attributes: dict[str, Any] = {"ENCODERS": encoders, "SLICED_ENCODERS": sliced}
     if definition.kind == "response":

@@ -63,6 +63,11 @@ TAG_BYTES: Final = 8
 class Meter(Protocol):
     """Bounds the work of a decoder."""
 
+    @property
+    def at_once(self) -> int:
+        """The memory in bytes that a decoder may take and then charge with one call, without the other methods."""
+        ...
+
     def begin(self, message: Any, copied: int) -> None:
         """Receive the message before its fields are decoded; its encoded form, of so many bytes, is copied before."""
         ...
@@ -315,7 +320,7 @@ class _DecoderWriter:
         source.line(f"if not 0 <= {times} <= size - pos:")
         source.line(f"    raise bad_count(n, {smallest}, size - pos)", spot)
         if self._metered:
-            source.line(f"charge(n * {self._element_bytes(field)})")
+            source.line(f"charge(n * {element_bytes(self._shape, field)})")
         if field.type in NUMBERS and field.type != "uuid" and self._metered:
             source.line(f'{target} = meter.numbers("{NUMBERS[field.type]}", n, buffer, pos)', spot)
             source.line(f"pos += {times}")
@@ -347,24 +352,6 @@ class _DecoderWriter:
 
     def _range(self, count: str) -> str:
         return f"each(range({count}))" if self._metered else f"range({count})"
-
-    def _element_bytes(self, field: Field) -> int:
-        """The memory that an element of an array takes, about."""
-        size = LIST_SLOT_BYTES + (self._struct_bytes(field.type) if field.is_struct else _value_bytes(field))
-        return size if field.type in NUMBERS and field.type != "uuid" else max(size, ELEMENT_BYTES)
-
-    def _struct_bytes(self, name: str) -> int:
-        """The memory of a structure; of its arrays only the empty list, because their elements are charged later."""
-        fields = self._shape.message.structs[name].fields
-        size = OBJECT_BYTES + 8 * len(fields)
-        for field in fields:
-            if field.is_array:
-                size += LIST_BYTES
-            elif not self._shape.has(field) or self._shape.is_tagged(field):
-                continue
-            else:
-                size += self._struct_bytes(field.type) if field.is_struct else _value_bytes(field)
-        return size
 
     # -- runs of fixed-size reads
 
@@ -409,6 +396,26 @@ class _DecoderWriter:
             self._namespace[name] = packed.unpack_from
             self._source.line(f"{targets}{',' if len(run) == 1 else ''} = {name}(buffer, pos)", *spots)
         self._source.line(f"pos += {struct_of(formats).size}")
+
+
+def element_bytes(shape: Shape, field: Field) -> int:
+    """The memory that an element of the array `field` takes, about."""
+    size = LIST_SLOT_BYTES + (_struct_bytes(shape, field.type) if field.is_struct else _value_bytes(field))
+    return size if field.type in NUMBERS and field.type != "uuid" else max(size, ELEMENT_BYTES)
+
+
+def _struct_bytes(shape: Shape, name: str) -> int:
+    """The memory of a structure; of its arrays only the empty list, because their elements are charged later."""
+    fields = shape.message.structs[name].fields
+    size = OBJECT_BYTES + 8 * len(fields)
+    for field in fields:
+        if field.is_array:
+            size += LIST_BYTES
+        elif not shape.has(field) or shape.is_tagged(field):
+            continue
+        else:
+            size += _struct_bytes(shape, field.type) if field.is_struct else _value_bytes(field)
+    return size
 
 
 def _value_bytes(field: Field) -> int:

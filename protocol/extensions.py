@@ -6,7 +6,7 @@ results are equal in both cases, but the work of each record is many times slowe
 
 from __future__ import annotations
 
-from odradek.protocol import chain, legacy_walks, offset_map
+from odradek.protocol import chain, legacy_walks, offset_map, programs
 
 
 def missing_extensions() -> dict[str, str]:
@@ -15,5 +15,6 @@ def missing_extensions() -> dict[str, str]:
         ("_chain", "produce", chain.scan is chain.scan_in_python),
         ("_offset_map", "compaction", offset_map.OffsetMap is offset_map.OffsetMapInPython),
         ("_legacy", "message-format-conversion", legacy_walks.survey is legacy_walks.survey_in_python),
+        ("_codec", "requests", programs.codecs is programs.generated),
     )
     return {name: work for name, work, runs in fallbacks if runs}

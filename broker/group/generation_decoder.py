@@ -23,6 +23,8 @@ def read_generation(value: bytes) -> m.GroupMetadataValue:
 class UnlimitedMeter:
     """The meter of a record, which has no limit: a broker has written it."""
 
+    at_once = 0
+
     def begin(self, message: Any, copied: int) -> None:
         """Accept the message."""
 

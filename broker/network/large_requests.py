@@ -53,14 +53,14 @@ class LargeRequestError(Exception):
 class AtOnce:
     """The meter of a request that may be small enough to be handled at once."""
 
-    __slots__ = ("_left",)
+    __slots__ = ("at_once",)
 
     def __init__(self) -> None:
-        self._left = AT_ONCE_BYTES
+        self.at_once = AT_ONCE_BYTES
 
     def begin(self, message: Any, copied: int) -> None:
         """Raises LargeRequestError if the copy takes more than the limit."""
-        if copied > self._left:
+        if copied > self.at_once:
             raise LargeRequestError
 
     def source(self, buffer: Bytes, pos: int) -> tuple[Bytes, int]:
@@ -69,8 +69,8 @@ class AtOnce:
 
     def charge(self, size: int) -> None:
         """Raises LargeRequestError beyond the limit."""
-        self._left -= size
-        if self._left < 0:
+        self.at_once -= size
+        if self.at_once < 0:
             raise LargeRequestError
 
     def each(self, items: Iterable[T]) -> Iterable[T]:
@@ -90,6 +90,8 @@ class Metered:
     """The meter of a request that is decoded in a turn."""
 
     __slots__ = ("_held", "_hold", "_left")
+
+    at_once = 0
 
     def __init__(self, hold: Callable[[int], None]) -> None:
         """`hold` counts bytes that are held in memory for all connections."""

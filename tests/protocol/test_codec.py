@@ -252,7 +252,8 @@ def test_unknown_tags_of_a_request_take_no_memory() -> None:
 
 
 def test_compiled_code_can_be_read_in_a_debugger() -> None:
-    m.MetadataRequest.decode(b"\xff\xff\xff\xff", 1)
+    with pytest.raises(ProtocolError):  # the C engine reads valid messages, and the generated code all others
+        m.MetadataRequest.decode(b"\xff", 1)
     lines = linecache.getlines("<odradek decoder of MetadataRequest v1>")
     assert lines[0].startswith("def decode(buffer, pos")
     try:

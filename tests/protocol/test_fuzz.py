@@ -117,7 +117,7 @@ def check_allocations() -> None:
     tracemalloc.start()
     for name, version in every_version():
         data = sample(name, version, rng).encode(version)[:2000]
-        read(name, version, data)  # compiles, which is not measured
+        read(name, version, data[:-1])  # compiles both forms of the decoder, which is not measured
         places = rng.sample(range(len(data)), min(len(data), 2))
         for claim in (b"\x7f\xff\xff\xff", b"\xff\xff\xff\xff\x07", b"\x00\xff\xff\xff", b"\xff\xff\xff\x07"):
             for place in places:

@@ -12,6 +12,7 @@ import sys
 import pytest
 
 from odradek.protocol import messages as m
+from odradek.protocol import programs
 from odradek.protocol.stubs import STUB, stub
 from tests.protocol.samples import definitions
 
@@ -50,7 +51,8 @@ def test_nothing_is_read_or_compiled_before_it_is_needed() -> None:
     assert imported == []
     assert len(names) == len(set(names)) > 60
     assert looked_up == []  # the text has been read with the names: a broker may have no file descriptor left by now
-    assert decoded == ["<odradek decoder of ProduceRequest v0>"]
+    in_c = programs.codecs is programs.in_c  # which needs no generated code for valid bytes
+    assert decoded == ([] if in_c else ["<odradek decoder of ProduceRequest v0>"])
     assert made == ["<odradek constructor of ProduceRequest>"]
     assert again == []
 

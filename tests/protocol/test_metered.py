@@ -20,6 +20,8 @@ from tests.protocol.samples import every_version, sample
 class CountingMeter:
     """Counts what a decoder charges and interrupts; refuses beyond `limit`."""
 
+    at_once = 0
+
     def __init__(self, limit: int = 1 << 40) -> None:
         self.charged = 0
         self.items = 0

@@ -23,6 +23,7 @@ from odradek.broker_process import BrokerProcess
 PYPROJECT = Path(__file__).resolve().parents[2] / "pyproject.toml"
 EXTENSIONS = (
     "odradek.protocol._chain",
+    "odradek.protocol._codec",
     "odradek.protocol._legacy",
     "odradek.protocol._offset_map",
     "odradek.streams.stores._lru_entries",
