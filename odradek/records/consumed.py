@@ -64,7 +64,7 @@ def _headers_text(record: ConsumedRecord) -> bytes:
 TOKENS: Final[Mapping[bytes, Callable[[ConsumedRecord], bytes]]] = {
     b"s": lambda record: record.value or b"",
     b"S": lambda record: _size(record.value),
-    b"R": lambda record: len(record.value or b"").to_bytes(4, "big"),
+    b"R": lambda record: (-1 if record.value is None else len(record.value)).to_bytes(4, "big", signed=True),
     b"k": lambda record: record.key or b"",
     b"K": lambda record: _size(record.key),
     b"T": lambda record: str(record.timestamp).encode(),

@@ -164,7 +164,7 @@ def test_formats() -> None:
         b"t/3/42 1700000000000 1:k 2:v\xff\th=1,n=NULL%A\n"
     )
     empty = RECORD._replace(key=None, value=None, headers=())
-    assert formatter("[%k|%K|%s|%S|%R|%h]")(empty) == b"[|-1||-1|\0\0\0\0|]"
+    assert formatter("[%k|%K|%s|%S|%R|%h]")(empty) == b"[|-1||-1|\xff\xff\xff\xff|]"
     for wrong in ("%x", r"\q"):
         with pytest.raises(FormatError, match="allowed"):
             formatter(wrong)
