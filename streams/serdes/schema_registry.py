@@ -19,6 +19,7 @@ from typing import Any, Final, TypeVar
 from odradek.streams.errors import SerializationError
 from odradek.streams.extras import extra_module
 from odradek.streams.serdes.formats import Serde
+from odradek.streams.serdes.protobuf_schemas import DescriptorClient
 from odradek.streams.serdes.typed import conversion
 
 T = TypeVar("T")
@@ -115,17 +116,22 @@ class SchemaRegistry:
     def protobuf(
         self, message: type[T], *, config: Mapping[str, Any] | None = None, immutable: bool = False
     ) -> Serde[T]:
-        """Protobuf. Values are messages of the generated class `message`. Raises MissingExtraError."""
+        """Protobuf. Values are messages of the generated class `message`. Raises MissingExtraError.
+
+        A registry that returns schemas as text requires protoc: the extra `protoc`.
+        """
         module = _serializers("protobuf")
 
         def write() -> Codec:
             made: Codec = module.ProtobufSerializer(
-                message, self.client(), {"use.deprecated.format": False, **_settings(config)}
+                message, DescriptorClient(self.client()), {"use.deprecated.format": False, **_settings(config)}
             )
             return made
 
         def read() -> Codec:
-            made: Codec = module.ProtobufDeserializer(message, {"use.deprecated.format": False}, self.client())
+            made: Codec = module.ProtobufDeserializer(
+                message, {"use.deprecated.format": False}, DescriptorClient(self.client())
+            )
             return made
 
         return RegistrySerde("protobuf", write, read, immutable)

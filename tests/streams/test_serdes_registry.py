@@ -28,6 +28,7 @@ from odradek.streams import (
     TopologyTestDriver,
     extras,
 )
+from odradek.streams.serdes.protobuf_schemas import ProtobufSchemaError
 from tests.jvm.jars import classpath
 from tests.streams.schema_registry import SchemaRegistryServer
 
@@ -222,6 +223,26 @@ def test_another_process_reads_values_by_the_ids_of_a_registry(
     assert make(clients()).for_topic("shared", False).deserialize(data) == value
     number, _ = framed(data)
     assert number in server.store.subjects["shared-value"]
+
+
+def test_protobuf_schemas_that_a_registry_keeps_as_text(server: SchemaRegistryServer, clients: Any) -> None:
+    """One that imports another; they are requested once."""
+    money = 'syntax = "proto3"; package shop; message Money { int64 cents = 1; }'
+    text = 'syntax = "proto3"; package shop; import "money.proto"; message Order { string id = 1; Money price = 2; }'
+    server.store.register("money", {"schema": money, "schemaType": "PROTOBUF"})
+    reference = {"name": "money.proto", "subject": "money", "version": 1}
+    schema = {"schema": text, "schemaType": "PROTOBUF", "references": [reference]}
+    number = server.store.register("texts-value", schema)
+    body = ORDER_MESSAGE(id="a").SerializeToString()
+    serde = clients().protobuf(ORDER_MESSAGE).for_topic("texts", False)
+    data = struct.pack(">bIb", 0, number, 0) + body
+    assert serde.deserialize(data).id == "a"
+    before = len(server.store.requests)
+    assert serde.deserialize(data).id == "a"
+    assert len(server.store.requests) == before
+    wrong = server.store.register("wrong-value", {"schema": "message {", "schemaType": "PROTOBUF"})
+    with pytest.raises(ProtobufSchemaError, match=r"not a Protobuf schema: schema\.proto:1:9"):
+        serde.deserialize(struct.pack(">bIb", 0, wrong, 0) + body)
 
 
 def test_each_value_costs_no_request(server: SchemaRegistryServer, clients: Any) -> None:

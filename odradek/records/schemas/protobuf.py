@@ -1,20 +1,12 @@
 """Protobuf messages of a schema that is only known at run time, from and to Protobuf's JSON.
 
-A registry returns a schema as a serialized FileDescriptorProto in base64, or as the text of a .proto file; that text is
-compiled by protoc, of the package grpcio-tools. A message is within its file at a path of indexes, which are in the
-wire format between the schema id and the data.
+A message is within its file at a path of indexes, which are in the wire format between the schema id and the data.
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
 import importlib
-import subprocess
-import sys
-import tempfile
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, Final
 
 from odradek.records.schemas.errors import MisfitError, SchemaError, SchemaOptionError
@@ -140,37 +132,11 @@ def _bundled(name: str) -> Any:
 
 def _descriptor(name: str, text: str, files: Mapping[str, Any]) -> Any:
     """The descriptor of a file from a registry, under this name. Raises SchemaError."""
-    from google.protobuf import descriptor_pb2
-    from google.protobuf.message import DecodeError
+    # Imported late, as the packages of Protobuf: only commands with such a schema need them.
+    from odradek.streams.extras import MissingExtraError
+    from odradek.streams.serdes.protobuf_schemas import ProtobufSchemaError, descriptor_of
 
     try:
-        file = descriptor_pb2.FileDescriptorProto.FromString(base64.b64decode(text, validate=True))
-    except (binascii.Error, ValueError, DecodeError):
-        file = _compiled(name, text, files)
-    file.name = name
-    return file
-
-
-def _compiled(name: str, text: str, files: Mapping[str, Any]) -> Any:
-    """The descriptor of the text of a file, by protoc; `files` are those that it can import. Raises SchemaError."""
-    from google.protobuf import descriptor_pb2
-
-    try:
-        import grpc_tools
-    except ImportError as error:
-        raise SchemaError(
-            "a Protobuf schema that is text needs the package grpcio-tools: the extra `protoc`"
-        ) from error
-    with tempfile.TemporaryDirectory() as folder:
-        source, output, known = Path(folder) / name, Path(folder) / ".compiled", Path(folder) / ".known"
-        source.parent.mkdir(parents=True, exist_ok=True)
-        source.write_text(text, encoding="utf-8")
-        known.write_bytes(descriptor_pb2.FileDescriptorSet(file=list(files.values())).SerializeToString())
-        include = Path(grpc_tools.__path__[0]) / "_proto"
-        command = [sys.executable, "-P", "-m", "grpc_tools.protoc", f"-I{folder}", f"-I{include}"]
-        command += [f"--descriptor_set_in={known}"] * bool(files) + [f"--descriptor_set_out={output}", name]
-        # A process of its own: protoc prints its errors where no caller can read them.
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            raise SchemaError(f"not a Protobuf schema: {' '.join(done.stderr.split()) or 'protoc fails'}")
-        return descriptor_pb2.FileDescriptorSet.FromString(output.read_bytes()).file[0]
+        return descriptor_of(name, text, files)
+    except (ProtobufSchemaError, MissingExtraError) as error:
+        raise SchemaError(str(error)) from error
