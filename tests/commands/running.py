@@ -16,7 +16,10 @@ from tests.jvm.tools import run_tool
 
 STOCK: Final = "3.9.2"
 TIMEOUT_S: Final = 60
+Acl = tuple[str, ...]
 _FIELD: Final = re.compile(r"(\w+): ?([^\t]*)")
+_PATTERN: Final = re.compile(r"ResourcePattern\(resourceType=(\w+), name=(.*), patternType=(\w+)\)")
+_ENTRY: Final = re.compile(r"\(principal=(.*), host=(.*), operation=(\w+), permissionType=(\w+)\)")
 
 
 class Running:
@@ -111,6 +114,18 @@ def planned_offsets(text: str) -> dict[int, int]:
     words = text.split()
     words = words[words.index("NEW-OFFSET") + 1 :]
     return {int(partition): int(offset) for partition, offset in zip(words[2::4], words[3::4], strict=True)}
+
+
+def stock_acls(side: Running, *arguments: str) -> set[Acl]:
+    """What kafka-acls --list prints."""
+    found: set[Acl] = set()
+    pattern: Acl = ()
+    for line in side.stock("kafka-acls", "--list", *arguments).splitlines():
+        if match := _PATTERN.search(line):
+            pattern = match.groups()
+        elif match := _ENTRY.search(line):
+            found.add((*pattern, *match.groups()))
+    return found
 
 
 def _split_configs(text: str) -> list[str]:

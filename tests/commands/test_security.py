@@ -14,27 +14,11 @@ import pytest
 from odradek.broker_process import BrokerProcess
 from odradek.commands.output import time_text
 from odradek.security import Security
-from tests.commands.running import Running, SecuredRunning
+from tests.commands.running import Acl, Running, SecuredRunning, stock_acls
 from tests.security.token_broker import TokenBroker
 from tests.security.token_requests import rows_of
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow]
-
-PATTERN = re.compile(r"ResourcePattern\(resourceType=(\w+), name=(.*), patternType=(\w+)\)")
-ENTRY = re.compile(r"\(principal=(.*), host=(.*), operation=(\w+), permissionType=(\w+)\)")
-Acl = tuple[str, ...]
-
-
-def stock_acls(side: Running, *arguments: str) -> set[Acl]:
-    """What kafka-acls --list prints."""
-    found: set[Acl] = set()
-    pattern: Acl = ()
-    for line in side.stock("kafka-acls", "--list", *arguments).splitlines():
-        if match := PATTERN.search(line):
-            pattern = match.groups()
-        elif match := ENTRY.search(line):
-            found.add((*pattern, *match.groups()))
-    return found
 
 
 def ours(rows: list[dict[str, Any]]) -> set[Acl]:

@@ -7,17 +7,13 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from odradek.protocol import messages as m
-from odradek.wire import Wire, parse_address
+from tests.commands.hanging import HANGING_PRODUCER, leave_hanging
 from tests.commands.running import TIMEOUT_S, Running
-from tests.storage.batches import batch
 from tests.support.eventually import eventually
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow]
 
 TIMEOUT_MS = 60_000
-HANGING_PRODUCER = 770_000
-VERIFICATION = "transaction.partition.verification.enable"
 
 
 def stock_rows(side: Running, *arguments: str) -> list[dict[str, str]]:
@@ -87,28 +83,9 @@ def test_a_transaction_is_listed_and_described(side: Running, name: str) -> None
     assert side.failure("transaction", "abort", f"{name}:2", "--start-offset", "0", "--yes")[0] == 3
 
 
-def leave_hanging(side: Running, topic: str) -> None:
-    """A batch of a transaction that no coordinator will ever end, with old timestamps."""
-    records = batch(3, producer=(HANGING_PRODUCER, 7, 0), transactional=True)
-    part = m.ProduceRequest.PartitionProduceData(index=0, records=records)
-    topics = [m.ProduceRequest.TopicProduceData(name=topic, partition_data=[part])]
-    request = m.ProduceRequest(transactional_id="unknown", acks=-1, timeout_ms=10_000, topic_data=topics)
-    with Wire(*parse_address(side.bootstrap), timeout_s=30) as wire:
-        # The dynamic configuration takes a moment to arrive.
-        eventually(
-            lambda: wire.ask(request, 9).responses[0].partition_responses[0].error_code,
-            lambda error: error == 0,
-            "the batch is accepted",
-        )
-
-
 def test_a_hanging_transaction_is_found_and_aborted(side: Running, name: str) -> None:
     side.done("topic", "create", name)
-    side.done("config", "set", "broker", "default", f"{VERIFICATION}=false")
-    try:
-        leave_hanging(side, name)
-    finally:
-        side.done("config", "unset", "broker", "default", VERIFICATION)
+    leave_hanging(side, name)
 
     (found,) = side.data("transaction", "hanging", name)
     (stock,) = stock_rows(side, "find-hanging", "--broker-id", "0", "--topic", name)

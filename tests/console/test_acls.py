@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.commands.running import Running
-from tests.commands.test_security import stock_acls
+from tests.commands.running import Running, stock_acls
 from tests.console.refusals import check_refusals, console_of
 from tests.console.workspaces import token_of
 from tests.security.authorization_oracle import RunningPair

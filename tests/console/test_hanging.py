@@ -7,8 +7,8 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import Producer
 
+from tests.commands.hanging import leave_hanging
 from tests.commands.running import TIMEOUT_S, Running
-from tests.commands.test_transaction import VERIFICATION, leave_hanging
 from tests.console.refusals import check_refusals, console_of
 from tests.console.workspaces import token_of
 from tests.support.eventually import eventually
@@ -21,11 +21,7 @@ HANGING = "/transactions/hanging"
 def test_a_hanging_transaction_is_aborted(bootstrap: str, name: str) -> None:
     running = Running(bootstrap)
     running.done("topic", "create", name)
-    running.done("config", "set", "broker", "default", f"{VERIFICATION}=false")
-    try:
-        leave_hanging(running, name)
-    finally:
-        running.done("config", "unset", "broker", "default", VERIFICATION)
+    leave_hanging(running, name)
     form = {"topic": name, "partition": "0", "start_offset": "0"}
 
     def stable_end() -> int:
