@@ -85,7 +85,6 @@ class _Drawing:
     def __init__(self, topology: Topology, source: MetricsSource | None) -> None:
         from odradek.streams.topology_view.model import view_of
 
-        self._topology = topology
         self._view = view_of(topology)
         self._source = source
         self._before: tuple[float, Measurements] | None = None
@@ -113,7 +112,7 @@ class _Drawing:
         from odradek.streams.topology_view.annotations import notes_of
 
         measured = self._measure()
-        return picture(self._topology, NO_NOTES if measured is None else notes_of(self._view, measured))
+        return picture(self._view, NO_NOTES if measured is None else notes_of(self._view, measured))
 
     def _measure(self) -> Measurements | None:
         """The measurements, with rates since the page before; the first time that page is read, too."""

@@ -53,7 +53,7 @@ async def _supervise(
         return await supervisor.run()
     host, port = metrics
     with contextlib.ExitStack() as opened:
-        page = serve_processes(supervisor.status, asyncio.get_running_loop(), host, port)
+        page = serve_processes(supervisor, asyncio.get_running_loop(), host, port)
         try:
             port = opened.enter_context(page)
         except OSError as error:

@@ -1,6 +1,8 @@
 """Prometheus page of an application's metrics, with the names of the JMX exporter for Kafka Streams.
 
-with serve_metrics(streams, "127.0.0.1", 9404): ...
+    with serve_metrics(streams, "127.0.0.1", 9404): ...
+
+Beside it is the application's topology, at /topology.
 """
 
 from __future__ import annotations
@@ -9,11 +11,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from odradek.streams.metrics import Metrics, flat
+from odradek.streams.page_server import serve_pages
+from odradek.streams.topology_view.document import ApplicationDocument
+from odradek.streams.topology_view.model import view_of
 
 if TYPE_CHECKING:
     from odradek.streams.runtime import KafkaStreams
@@ -49,10 +54,6 @@ def serve_metrics(streams: KafkaStreams, host: str, port: int) -> Iterator[int]:
     """
     registry = CollectorRegistry()
     registry.register(StreamsCollector(streams.metrics))
-    server, thread = start_http_server(port, host, registry)
-    try:
-        yield server.server_port
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    document = ApplicationDocument(streams.config["application.id"], view_of(streams.topology)).text()
+    with serve_pages(registry, lambda: document, host, port) as chosen:
+        yield chosen

@@ -13,7 +13,7 @@ from html import escape
 from types import MappingProxyType
 from typing import Final, Literal
 
-from odradek.streams.topology import ProcessorNode, SinkNode, SourceNode, Topology, topic_text
+from odradek.streams.topology_view.model import NodeView, SubtopologyView, TopologyView
 
 Kind = Literal["topic", "source", "processor", "sink", "store", "point"]
 Notes = Mapping[tuple[str, str], str]
@@ -64,41 +64,46 @@ class Frame:
     height: float
 
 
-def picture(topology: Topology, notes: Notes = NO_NOTES) -> str:
-    """The SVG of a topology, as text, with a note in each box that has one."""
-    frames = [_frame(topology, index, names, notes) for index, names in enumerate(topology.node_groups())]
+def picture(view: TopologyView, notes: Notes = NO_NOTES, name: str = "") -> str:
+    """The SVG of a topology, as text, with a note in each box that has one.
+
+    `name` is a part of the ids within the SVG, which differ where several pictures are in one page: letters, digits and
+    hyphens.
+    """
+    arrow = f"arrow{name}"
+    frames = [_frame(part, notes) for part in view.subtopologies]
     width = max((frame.width for frame in frames), default=0) + 2 * MARGIN
     parts: list[str] = []
     left = top = bottom = float(MARGIN)
     for frame in frames:  # side by side as long as they fit
         if left > MARGIN and left + frame.width + MARGIN > width:
             left, top = MARGIN, bottom
-        parts += _drawn(frame, left, top)
+        parts += _drawn(frame, left, top, arrow)
         left += frame.width + MARGIN
         bottom = max(bottom, top + frame.height + MARGIN)
     head = (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{bottom:.0f}" '
         f'viewBox="0 0 {width:.0f} {bottom:.0f}" font-family="ui-monospace, Menlo, Consolas, monospace" font-size="11">'
     )
-    arrow = (
-        '<defs><marker id="arrow" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto">'
+    defined = (
+        f'<defs><marker id="{arrow}" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" '
+        'orient="auto">'
         '<path d="M0,0 L8,4 L0,8 z" fill="#555"/></marker></defs>'
     )
     background = '<rect width="100%" height="100%" fill="#ffffff"/>'
-    return "\n".join([head, arrow, background, *parts, "</svg>", ""])
+    return "\n".join([head, defined, background, *parts, "</svg>", ""])
 
 
 # ---- contents of a frame
 
 
-def _frame(topology: Topology, index: int, names: Sequence[str], notes: Notes) -> Frame:
+def _frame(part: SubtopologyView, notes: Notes) -> Frame:
     """Boxes and edges of one sub-topology, with their positions."""
-    is_global = bool(topology.global_nodes.intersection(names))
-    title = f"Sub-topology {index}" + (" (global store, makes no tasks)" if is_global else "")
-    edges = _edges(topology, names)
+    title = f"Sub-topology {part.id}" + (" (global store, makes no tasks)" if part.is_global else "")
+    edges = _edges(part)
     boxes = list({id(box): box for edge in edges for box in edge[:2]}.values())
     if not boxes:
-        boxes = [Box("source", name) for name in names]
+        boxes = [Box("source", node.name) for node in part.nodes]
     for box in boxes:
         box.note = notes.get((box.kind, box.text), "")
     _choose_layers(boxes, edges)
@@ -111,28 +116,25 @@ def _frame(topology: Topology, index: int, names: Sequence[str], notes: Notes) -
     return Frame(title, layers, routes, width, len(layers) * LAYER + HEIGHT)
 
 
-def _edges(topology: Topology, names: Sequence[str]) -> list[tuple[Box, Box, bool]]:
+def _edges(part: SubtopologyView) -> list[tuple[Box, Box, bool]]:
     """(from, to, whether it leads to a store), topics and stores among the boxes."""
     found: dict[tuple[str, str], Box] = {}
 
     def box(kind: Kind, text: str) -> Box:
         return found.setdefault((kind if kind in ("topic", "store") else "node", text), Box(kind, text))
 
+    parents: dict[str, list[NodeView]] = {}
+    for node in part.nodes:
+        for successor in node.successors:
+            parents.setdefault(successor, []).append(node)
     edges: list[tuple[Box, Box, bool]] = []
-    for name in names:
-        node = topology.nodes[name]
-        if isinstance(node, SourceNode):
-            topics = (node.pattern.pattern,) if node.pattern is not None else node.topics
-            edges += [(Box("topic", topic), box("source", name), False) for topic in topics]
+    for node in part.nodes:
+        if node.kind == "source":
+            edges += [(Box("topic", topic), box("source", node.name), False) for topic in node.topics]
             continue
-        kind: Kind = "sink" if isinstance(node, SinkNode) else "processor"
-        for parent in node.parents:
-            before: Kind = "source" if isinstance(topology.nodes[parent], SourceNode) else "processor"
-            edges.append((box(before, parent), box(kind, name), False))
-        if isinstance(node, ProcessorNode):
-            edges += [(box(kind, name), box("store", store), True) for store in node.stores]
-        else:
-            edges.append((box(kind, name), box("topic", topic_text(node)), False))
+        edges += [(box(each.kind, each.name), box(node.kind, node.name), False) for each in parents.get(node.name, ())]
+        edges += [(box(node.kind, node.name), box("store", store), True) for store in node.stores]
+        edges += [(box(node.kind, node.name), box("topic", topic), False) for topic in node.topics]
     return edges
 
 
@@ -197,18 +199,18 @@ def _place(layers: list[list[Box]]) -> float:
 # ---- drawing
 
 
-def _drawn(frame: Frame, left: float, top: float) -> list[str]:
+def _drawn(frame: Frame, left: float, top: float, arrow: str) -> list[str]:
     parts = [
         f'<g transform="translate({left:.1f},{top:.1f})">',
         f'<rect width="{frame.width:.1f}" height="{frame.height:.1f}" rx="8" fill="#fafafa" stroke="#bbb"/>',
         f'<text x="12" y="20" font-weight="bold" fill="#333">{escape(frame.title)}</text>',
     ]
-    parts += [_drawn_edge(way, dashed) for way, dashed in frame.edges]
+    parts += [_drawn_edge(way, dashed, arrow) for way, dashed in frame.edges]
     parts += [_drawn_box(box) for layer in frame.layers for box in layer if box.kind != "point"]
     return [*parts, "</g>"]
 
 
-def _drawn_edge(way: Sequence[Box], dashed: bool) -> str:
+def _drawn_edge(way: Sequence[Box], dashed: bool, arrow: str) -> str:
     """A curve from the lower side of one box to the upper side of another, through its points."""
     first, last = way[0], way[-1]
     before = first.y + HEIGHT / 2
@@ -218,7 +220,7 @@ def _drawn_edge(way: Sequence[Box], dashed: bool) -> str:
         half = (before + y) / 2
         path += f" C{upper.x:.1f},{half:.1f} {lower.x:.1f},{half:.1f} {lower.x:.1f},{y:.1f}"
         before = y
-    style = 'stroke-dasharray="4 3"' if dashed else 'marker-end="url(#arrow)"'
+    style = 'stroke-dasharray="4 3"' if dashed else f'marker-end="url(#{arrow})"'
     return f'<path d="{path}" fill="none" stroke="#555" {style}/>'
 
 
@@ -237,6 +239,6 @@ def _drawn_box(box: Box) -> str:
             f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{HEIGHT}" rx="{radius:.0f}" '
             f'fill="{fill}" stroke="#777"/>'
         )
-    note = f'  <tspan fill="#777">{escape(box.note)}</tspan>' if box.note else ""
+    note = f'  <tspan fill="#555">{escape(box.note)}</tspan>' if box.note else ""
     text = f'<text x="{box.x:.1f}" y="{box.y + 4:.1f}" text-anchor="middle">{escape(box.text)}{note}</text>'
     return f"<g><title>{box.kind}: {escape(box.text)}</title>{shape}{text}</g>"

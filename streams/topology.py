@@ -434,8 +434,9 @@ class Topology(JavaNames):
     def picture(self) -> str:
         """The topology as an SVG."""
         from odradek.streams.picture import picture
+        from odradek.streams.topology_view.model import view_of
 
-        return picture(self)
+        return picture(view_of(self))
 
     def store_order(self, names: Sequence[str]) -> list[str]:
         """The stores of these nodes, in the order in which a task opens and flushes them."""

@@ -19,6 +19,16 @@ if TYPE_CHECKING:
 _LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
 
 
+def _addresses(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
+    """The callback of an option whose values are addresses of applications. Raises click.BadParameter."""
+    from odradek.metrics_source import address_of
+
+    try:
+        return tuple(dict.fromkeys(map(address_of, values)))
+    except ValueError as error:
+        raise click.BadParameter(str(error), context, parameter) from error
+
+
 @click.command()
 @connection_options
 @click.option("--port", type=click.IntRange(0, 65535), default=8080, show_default=True, help="0 takes a free one.")
@@ -47,6 +57,14 @@ _LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
     help="A broker's metrics page, for request latencies. Can be given again.",
 )
 @click.option(
+    "--streams",
+    "streams",
+    multiple=True,
+    metavar="URL",
+    callback=_addresses,
+    help="The metrics page of a stream application, as http://127.0.0.1:9404. Can be given again.",
+)
+@click.option(
     "--interval",
     "interval_s",
     type=click.FloatRange(min=0.2),
@@ -66,6 +84,7 @@ def console(
     allow_changes: bool,
     data_dirs: tuple[Path, ...],
     metrics: tuple[str, ...],
+    streams: tuple[str, ...],
     interval_s: float,
     schema_registry: str | None,
     until_stdin_ends: bool,
@@ -96,6 +115,7 @@ def console(
         tuple(MetricsSource(each) for each in metrics),
         interval_s,
         _schemas(properties, schema_registry),
+        streams,
     )
     _check(settings)
     if until_stdin_ends:

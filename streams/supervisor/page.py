@@ -11,11 +11,12 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
-from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from odradek.streams.supervisor.supervisor import ProcessStatus
+from odradek.streams.page_server import serve_pages
+from odradek.streams.supervisor.supervisor import ProcessStatus, Supervisor
 
 SCRAPE_TIMEOUT_S: Final = 2.0
 """How long a process has for its metrics: shorter than the 10 s that Prometheus waits for the page."""
@@ -70,16 +71,13 @@ def _of_supervisor(found: Sequence[ProcessStatus]) -> Iterator[Metric]:
 
 
 @contextmanager
-def serve_processes(status: Status, loop: asyncio.AbstractEventLoop, host: str, port: int) -> Iterator[int]:
-    """Serve the page until the end of the block, in threads of its own. Yields the port; 0 selects a free one.
+def serve_processes(supervisor: Supervisor, loop: asyncio.AbstractEventLoop, host: str, port: int) -> Iterator[int]:
+    """Serve the page, and the topology beside it, until the end of the block, in threads of its own. `loop` runs the
+    supervisor. Yields the port; 0 selects a free one.
 
     Raises OSError where the address is not available.
     """
     registry = CollectorRegistry()
-    registry.register(SupervisorCollector(status, loop))
-    server, _ = start_http_server(port, host, registry)
-    try:
-        yield server.server_port
-    finally:
-        server.shutdown()
-        server.server_close()
+    registry.register(SupervisorCollector(supervisor.status, loop))
+    with serve_pages(registry, supervisor.document, host, port) as chosen:
+        yield chosen

@@ -24,6 +24,7 @@ from odradek.streams.supervisor.status import (
     Sample,
     StateChanged,
     StatusError,
+    TopologyLoaded,
     decode,
     encode,
 )
@@ -58,6 +59,8 @@ class StartedWorker:
         self.number = number
         self.state = "CREATED"
         """The state of its client."""
+        self.document: str | None = None
+        """The document of its topology, once it has loaded the application."""
         self.started_at = time.monotonic()
         self._on_state = on_state
         self._on_exit = on_exit
@@ -152,7 +155,9 @@ class StartedWorker:
         except StatusError as error:
             log.warning("ignoring invalid status process=%d error=%s", self.number, error)
             return
-        if isinstance(message, StateChanged):
+        if isinstance(message, TopologyLoaded):
+            self.document = message.document
+        elif isinstance(message, StateChanged):
             self.state = message.state
             self._on_state(self, message.state)
         elif isinstance(message, CollectResponse):

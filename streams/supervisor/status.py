@@ -1,5 +1,6 @@
 """Status protocol between the supervisor and a worker: JSON objects, one a line, over a pair of connected sockets.
 
+    worker -> supervisor   {"topology": "..."}                        the document of its topology, at its start
     worker -> supervisor   {"state": "RUNNING"}                       at each change of the client's state
     supervisor -> worker   {"collect": 7}                             at each scrape of the metrics page
     worker -> supervisor   {"collect": 7, "samples": [[name, labels, value], ...]}
@@ -35,6 +36,12 @@ class StateChanged(NamedTuple):
     state: str
 
 
+class TopologyLoaded(NamedTuple):
+    """The worker has loaded the application; the document is that of `topology_view/document.py`."""
+
+    document: str
+
+
 class CollectRequest(NamedTuple):
     """The supervisor requests the metrics."""
 
@@ -48,14 +55,16 @@ class CollectResponse(NamedTuple):
     samples: Sequence[Sample]
 
 
-Message = StateChanged | CollectRequest | CollectResponse
+Message = TopologyLoaded | StateChanged | CollectRequest | CollectResponse
 
 
 def encode(message: Message) -> bytes:
     """The line of a message, with its end."""
     match message:
+        case TopologyLoaded(document):
+            fields: dict[str, Any] = {"topology": document}
         case StateChanged(state):
-            fields: dict[str, Any] = {"state": state}
+            fields = {"state": state}
         case CollectRequest(number):
             fields = {"collect": number}
         case CollectResponse(number, samples):
@@ -67,6 +76,8 @@ def decode(line: bytes) -> Message:
     """The message of a line. Raises StatusError."""
     try:
         fields = json.loads(line)
+        if "topology" in fields:
+            return TopologyLoaded(str(fields["topology"]))
         if "state" in fields:
             return StateChanged(str(fields["state"]))
         if "samples" in fields:

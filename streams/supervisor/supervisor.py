@@ -37,7 +37,7 @@ class ProcessStatus(NamedTuple):
 
 
 class Supervisor:
-    """The processes of one application. `run` is called once; the other methods are for the thread of its loop."""
+    """The processes of one application. `run` is called once; other methods are for its loop, except `document`."""
 
     def __init__(
         self, supervision: Supervision, command: Command, mark: Mark, on_running: Callable[[], None] = lambda: None
@@ -94,6 +94,11 @@ class Supervisor:
                 mine = collected.get(each.number, [])
                 found.append(ProcessStatus(each.number, process.pid, state, each.restarts, uptime_s, mine))
         return found
+
+    def document(self) -> str | None:
+        """The document of the topology that a process has loaded: any thread may call it."""
+        found = [each.document for each in tuple(self._processes.values()) if each.document is not None]
+        return found[-1] if found else None
 
     async def _wait(self, due: float | None) -> None:
         timeout_s = None if due is None else max(0.0, due - time.monotonic())

@@ -25,10 +25,14 @@ from odradek.streams.supervisor.status import (
     Message,
     Sample,
     StateChanged,
+    TopologyLoaded,
     decode,
     encode,
 )
 from odradek.streams.supervisor.supervision import CLOSED, FAILED, KILL_AFTER_S, SHUTDOWN_REQUESTED, UNUSABLE
+from odradek.streams.topology import Topology
+from odradek.streams.topology_view.document import ApplicationDocument
+from odradek.streams.topology_view.model import view_of
 
 log = logging.getLogger(__name__)
 
@@ -61,6 +65,10 @@ class StatusReporter:
     def state_changed(self, state: State, before: State) -> None:
         """Report a state; it is a state listener of a client."""
         self._send(StateChanged(state.name))
+
+    def described(self, application_id: str, topology: Topology) -> None:
+        """Report the topology of the application."""
+        self._send(TopologyLoaded(ApplicationDocument(application_id, view_of(topology)).text()))
 
     def _send(self, message: Message) -> None:
         try:
@@ -119,6 +127,7 @@ class ApplicationWorker:
         properties = properties_of_process(settings.properties, settings.process, settings.threads)
         self._streams = KafkaStreams(topology, properties, state_listener=self._reporter.state_changed)
         self._reporter.metrics = self._streams.metrics
+        self._reporter.described(self._streams.config["application.id"], topology)
         return self._streams
 
     def _run_client(self, streams: KafkaStreams) -> int:

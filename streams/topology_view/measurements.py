@@ -18,7 +18,9 @@ from odradek.streams.topology_view.model import NodeView, TopologyView
 _NODE: Final = "kafka_streams_stream_processor_node_metrics_"
 _CONSUMED: Final = "kafka_streams_stream_topic_metrics_records_consumed_total"
 _STORE: Final = "kafka_streams_stream_state_metrics_"
+_THREADS: Final = "kafka_streams_stream_metrics_alive_stream_threads"
 _LAG: Final = "kafka_consumer_consumer_fetch_manager_metrics_records_lag"
+_READ: Final = (_NODE, _CONSUMED, _STORE, _THREADS, _LAG)
 _SIZES: Final = {
     "num_keys": "keys",
     "estimate_num_keys": "keys",
@@ -62,6 +64,8 @@ class Measurements:
     lag: dict[str, dict[int, float]] = field(default_factory=dict)
     """Records behind the end offset, by topic as it is on the page (dots are underscores) and partition."""
     tasks: set[str] = field(default_factory=set)
+    threads: float = 0.0
+    """Stream threads that are alive."""
     detailed: bool = False
     """Whether the application records the metrics of all nodes, not of sources alone."""
     totals: dict[tuple[Origin, str], float] = field(default_factory=dict)
@@ -95,20 +99,25 @@ class Measurements:
             "stores": {name: asdict(each) for name, each in self.stores.items()},
             "lag": self.lag,
             "tasks": sorted(self.tasks),
+            "threads": self.threads,
             "detailed": self.detailed,
         }
 
 
 def measurements_of(page: str) -> Measurements:
-    """The measurements of a metrics page. Raises ValueError for a page without metrics of a stream application."""
+    """The measurements of a metrics page. Raises ValueError for a page without metrics of a stream application.
+
+    Lines of other metrics are left out before the page is parsed: that of many tasks is long.
+    """
+    if "kafka_streams_" not in page:
+        raise ValueError("the page has no metrics of a stream application")
     found = Measurements()
     consumed: dict[tuple[Origin, str], float] = {}
     latencies: dict[tuple[Origin, str], float] = {}
-    is_application = False
-    for family in text_string_to_metric_families(page):
+    wanted = "\n".join(line for line in page.splitlines() if line.startswith(_READ))
+    for family in text_string_to_metric_families(wanted + "\n"):
         for sample in family.samples:
             name, labels, value = sample.name, sample.labels, sample.value
-            is_application = is_application or name.startswith("kafka_streams_")
             origin = labels.get("process", ""), labels.get("thread_id", ""), labels.get("task_id", "")
             if "task_id" in labels:
                 found.tasks.add(labels["task_id"])
@@ -121,12 +130,12 @@ def measurements_of(page: str) -> Measurements:
                 consumed[key] = consumed.get(key, 0.0) + value
             elif name.startswith(_STORE):
                 _add_size(found, name[len(_STORE) :], labels, value)
+            elif name == _THREADS:
+                found.threads += value
             elif name == _LAG:
                 partitions = found.lag.setdefault(labels["topic"], {})
                 partition = int(labels["partition"])
                 partitions[partition] = partitions.get(partition, 0.0) + value
-    if not is_application:
-        raise ValueError("the page has no metrics of a stream application")
     found.detailed = bool(latencies)
     found.totals = {**consumed, **found.totals}
     _add_nodes(found, latencies)

@@ -12,8 +12,12 @@ from odradek.admin import topics
 from odradek.admin.client import AdminClient
 from odradek.broker_process import BrokerProcess
 from odradek.commands.session import parse_bootstrap
+from odradek.streams.topology_view.document import ApplicationDocument
+from odradek.streams.topology_view.model import view_of
 from tests.console.chromium import AbsentError, axe_source, faults_of, running_chromium
 from tests.console.console_process import running_console
+from tests.console.served_pages import served
+from tests.streams import counting
 from tests.support.eventually import eventually
 
 if TYPE_CHECKING:
@@ -46,6 +50,7 @@ PAGES = (
     "/brokers/0",
     "/access",
     "/timeline",
+    "/streams",
     "/logs",
     f"/logs/0/{TOPIC}-0",
     f"/logs/0/{TOPIC}-0/0",
@@ -66,7 +71,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="module")
 def address(ours: BrokerProcess, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A console over a broker with a topic and a group."""
+    """A console over a broker with a topic and a group, and over the pages of a stream application."""
     with AdminClient(parse_bootstrap(ours.bootstrap)) as client:
         topics.create_topics(client, [topics.CreatableTopic(TOPIC, 1, 1)])
     write(ours, EVIL, *(f'{{"n": {number}}}' for number in range(9)))
@@ -76,9 +81,14 @@ def address(ours: BrokerProcess, tmp_path_factory: pytest.TempPathFactory) -> It
     assert len(consumer.consume(10, 60)) == 10
     consumer.commit(asynchronous=False)
     consumer.close()
-    options = ("--allow-changes", "--data-dir", str(ours.data_dir))
-    with running_console(tmp_path_factory.mktemp("console"), ours.bootstrap, *options) as (found, _):
-        yield found
+    pages = {
+        "/topology": ApplicationDocument(EVIL, view_of(counting.word_counts())).text(),
+        "/metrics": "kafka_streams_stream_metrics_alive_stream_threads 1.0\n",
+    }
+    with served(pages) as application:
+        options = ("--allow-changes", "--data-dir", str(ours.data_dir), "--streams", application)
+        with running_console(tmp_path_factory.mktemp("console"), ours.bootstrap, *options) as (found, _):
+            yield found
 
 
 def write(broker: BrokerProcess, *values: str) -> None:

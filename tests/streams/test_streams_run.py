@@ -23,6 +23,7 @@ from odradek.broker_process import BrokerProcess
 from odradek.ports import free_port
 from odradek.ready_process import OWN_COMMAND
 from odradek.streams.supervisor.status_table import Row, rows_of
+from odradek.streams.topology_view.document import read_document
 from tests.jvm.process import BackgroundProcess
 from tests.streams import counting, guide
 from tests.streams.counting import counted
@@ -337,9 +338,11 @@ def test_the_commands_of_the_guide_work(streams_broker: BrokerProcess, tmp_path:
         counting.write_words(streams_broker.bootstrap, ["quiet"], "lines")
         written = eventually(lambda: counting.read_all(streams_broker.bootstrap, "loud-lines"))
         shown = top(*table[3:-1], port).stdout.splitlines()
+        document = read_document(page(f"http://127.0.0.1:{port}/topology"))
         process.terminate()
         assert process.wait(TIMEOUT_S) == 0
     assert [value for _, value in written] == [b"QUIET"]
+    assert [node.topics for node in document.view.nodes() if node.topics] == [("lines",), ("loud-lines",)]
     assert shown[0].split() == session.splitlines()[4].split(), "the headings"
     assert shown[-1].split()[:7] == ["total", "-", "4", "of", "4", "RUNNING", "4"]
 

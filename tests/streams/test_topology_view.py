@@ -174,9 +174,9 @@ def test_the_data_is_json() -> None:
 
 
 def test_a_picture_has_the_measurements() -> None:
-    topology, measured = counts(), measurements_of(LAG)
+    view, measured = view_of(counts()), measurements_of(LAG)
     measured.nodes["words-repartition-filter"] = NodeMeasurement(10, 2.5, 1_500)
-    drawn = picture(topology, notes_of(view_of(topology), measured))
+    drawn = picture(view, notes_of(view, measured))
     texts = [
         "".join(each.itertext()) for each in ElementTree.fromstring(drawn).iter("{http://www.w3.org/2000/svg}text")
     ]

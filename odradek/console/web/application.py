@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import mimetypes
 from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -77,11 +79,13 @@ def application(settings: ConsoleSettings, connect: Connect = ClusterWorkspace) 
     shared = None if settings.requires_login else connect(settings, settings.properties)
     sessions = UserSessions(shared)
     views = Views(settings, sessions)
+    streams = _streams(settings)
     login = _Login(settings, sessions, views, connect)
     # Forms come first: a route answers 405 for a method that it does not have only where no later route has it.
     routes = [
         *(Route(path, views.change(page), methods=["POST"]) for path, page in CHANGES.items()),
         *(Route(path, views.page(page), methods=["GET"]) for path, page in PAGES.items()),
+        *(Route(path, views.page(page), methods=["GET"]) for path, page in streams.pages.items()),
         Route("/login", views.login_page(login.show), methods=["GET"]),
         Route("/login", views.login_form(login.log_in), methods=["POST"]),
         Route("/logout", views.login_form(login.log_out), methods=["POST"]),
@@ -90,15 +94,35 @@ def application(settings: ConsoleSettings, connect: Connect = ClusterWorkspace) 
 
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
-        try:
-            yield
-        finally:
-            sessions.close()
-            if settings.schemas is not None:
-                settings.schemas.close()
+        with streams.opened():
+            try:
+                yield
+            finally:
+                sessions.close()
+                if settings.schemas is not None:
+                    settings.schemas.close()
 
     hosts = {*LOCAL, settings.host.lower(), *settings.hosts}
     return Starlette(routes=routes, lifespan=lifespan, middleware=[Middleware(Guard, hosts=hosts)])
+
+
+@dataclass(frozen=True, slots=True)
+class _Streams:
+    """The pages of stream applications, and what has to be open for them."""
+
+    pages: Mapping[str, Page]
+    opened: Callable[[], AbstractContextManager[object]]
+
+
+def _streams(settings: ConsoleSettings) -> _Streams:
+    if not settings.streams:
+        return _Streams({}, contextlib.nullcontext)
+    # Imported late: most consoles need no part of the streams runtime.
+    from odradek.console.streams_monitor import StreamsMonitor
+    from odradek.console.web.pages.streams import StreamsPages
+
+    monitor = StreamsMonitor(settings.streams, settings.interval_s)
+    return _Streams({"/streams": StreamsPages(monitor).show}, monitor.running)
 
 
 def _static(request: Request) -> Response:

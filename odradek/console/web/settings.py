@@ -33,6 +33,8 @@ class ConsoleSettings:
     interval_s: float = INTERVAL_S
     schemas: RecordSchemas | None = None
     """What decodes keys and values, for all users."""
+    streams: tuple[str, ...] = ()
+    """Addresses of stream applications."""
 
     @property
     def requires_login(self) -> bool:

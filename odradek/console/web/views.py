@@ -205,6 +205,7 @@ class Views:
             "notices": session.take_notices(),
             "allow_changes": self._settings.allow_changes,
             "has_logs": bool(self._settings.data_dirs),
+            "has_streams": bool(self._settings.streams),
             "requires_login": self._settings.requires_login,
             "bootstrap": self._settings.bootstrap,
             "sample": None if workspace is None else workspace.history.sample,
