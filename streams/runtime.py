@@ -29,6 +29,7 @@ from odradek.streams.checks import check_application
 from odradek.streams.client_state import ENDED, ClientState, State, StateListener
 from odradek.streams.config import StreamsConfig
 from odradek.streams.errors import ShutdownRequestedError, StreamsError, UncaughtResponse
+from odradek.streams.extensions import warn_of_missing_extensions
 from odradek.streams.group.authentication import security_of
 from odradek.streams.group.subscription_info import Hosts
 from odradek.streams.interactive_queries import InteractiveQueries
@@ -112,6 +113,7 @@ class KafkaStreams(JavaNames, InteractiveQueries, Lifecycle):
         with self._starting:
             if self._state.current is not State.CREATED:
                 raise StreamsError("The client is either already started or already stopped, cannot re-start")
+            warn_of_missing_extensions()
             self._starter = threading.current_thread()
             atexit.register(self._end_with_the_program)
             self._on_end.callback(atexit.unregister, self._end_with_the_program)

@@ -97,5 +97,5 @@ try:
     from odradek.streams.stores import _lru_entries
 
     LruEntries = _lru_entries.LruEntries
-except ImportError:  # installed without a compiler
+except (ImportError, AttributeError):  # installed without a compiler, or built from older sources
     LruEntries = LruEntriesInPython
