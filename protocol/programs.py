@@ -21,7 +21,7 @@ from odradek.protocol.encoded import EncodedArray
 from odradek.protocol.encoding import Encoder
 from odradek.protocol.grammar import NUMBERS, DefinitionError, Field, MessageSpec, StructSpec
 
-# `_codec.c` has the same numbers and letters.
+# `_codec_table.h` has the same numbers and letters.
 SHARED: Final = 0
 NEW_LIST: Final = 1
 CALLED: Final = 2
