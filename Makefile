@@ -18,7 +18,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # The order of sets is the same in every run.
 export PYTHONHASHSEED := 0
 
-.PHONY: run test jars programs lint branches memory check quick quick-memory format wheel docs bench simulate mutants explore soak hostile compose-check screenshots clean
+.PHONY: run test jars programs lint branches memory check quick quick-memory format wheel docs bench simulate mutants explore soak sanitize hostile compose-check screenshots clean
 
 run: .venv/.installed
 	@exec $(BIN)/odradek broker --override broker.id=0 --override listeners=PLAINTEXT://127.0.0.1:9092 \
@@ -78,6 +78,13 @@ explore: .venv/.installed-dev
 soak: .venv/.installed-dev
 	$(BIN)/python -m tests.jvm fetch
 	$(BIN)/python -m tests soak $(ARGS)
+
+# The C codec engine with GCC's sanitizers, compared with the generated code. Python itself leaks at its end.
+sanitize: .venv/.installed-dev
+	CFLAGS="-O1 -g -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer" \
+		$(BIN)/python setup.py --quiet build_ext --force --build-lib build/sanitized --build-temp build/sanitized
+	LD_PRELOAD="$$(gcc -print-file-name=libasan.so)" ASAN_OPTIONS=detect_leaks=0 PYTHONMALLOC=malloc \
+		$(BIN)/python -m tests.protocol.codec_differences --library build/sanitized $(ARGS)
 
 hostile: .venv/.installed-dev
 	$(BIN)/python -m tests hostile $(ARGS)

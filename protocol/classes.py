@@ -27,7 +27,7 @@ C = TypeVar("C")
 ErrorsReporter = Callable[[Any, Callable[[int], None]], None]
 """Calls its second argument with every error code in a message but NONE, on all levels."""
 
-ProgramOf = Callable[[int], programs.Codecs]
+ProgramOf = Callable[[int], programs.MessageCodecs]
 """The codecs of a message or structure in a version."""
 
 NEW: Final = object()

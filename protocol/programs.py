@@ -45,7 +45,7 @@ LETTERS: Final = {**NUMBERS, "uuid": "u", "string": "s", "bytes": "y", "records"
 STRUCT: Final = "o"
 
 
-class Codecs(NamedTuple):
+class MessageCodecs(NamedTuple):
     """The codecs of one message in one version. The decoders are only those of whole messages."""
 
     decode: Decoder
@@ -53,24 +53,24 @@ class Codecs(NamedTuple):
     encode: Encoder
 
 
-def generated(message: MessageSpec, struct_: StructSpec, version: int, classes: Mapping[str, type]) -> Codecs:
+def generated(message: MessageSpec, struct_: StructSpec, version: int, classes: Mapping[str, type]) -> MessageCodecs:
     """The generated functions, each compiled at its first call."""
-    return Codecs(
+    return MessageCodecs(
         _lazy(lambda: decoding.decoder(message, version, classes)),
         _lazy(lambda: decoding.metered_decoder(message, version, classes)),
         _lazy(lambda: encoding.encoder(message, struct_, version, classes)),
     )
 
 
-def in_c(message: MessageSpec, struct_: StructSpec, version: int, classes: Mapping[str, type]) -> Codecs:
+def in_c(message: MessageSpec, struct_: StructSpec, version: int, classes: Mapping[str, type]) -> MessageCodecs:
     """The codecs of the C extension, with the generated functions behind them."""
     behind = generated(message, struct_, version, classes)
     program = program_of(message, struct_, version, classes, behind)
-    return Codecs(program.decode, program.decode_metered, program.encode)
+    return MessageCodecs(program.decode, program.decode_metered, program.encode)
 
 
 def program_of(
-    message: MessageSpec, struct_: StructSpec, version: int, classes: Mapping[str, type], behind: Codecs
+    message: MessageSpec, struct_: StructSpec, version: int, classes: Mapping[str, type], behind: MessageCodecs
 ) -> _codec.Program:
     """The program of `struct_`, the root of `message` or a structure inside it; it calls `behind` for what is rare."""
     shape = Shape(message, version)

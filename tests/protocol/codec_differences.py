@@ -1,9 +1,8 @@
 """Compares the C codec engine with the generated functions, on valid and on corrupted messages and objects.
 
-The tests run a few thousand comparisons. A campaign of any length, also on a build with sanitizers (CONTRIBUTING.md
-has the commands):
+The tests run a few thousand comparisons. A campaign of any length, on a build with sanitizers:
 
-    python -m tests.protocol.codec_differences --rounds 1000 --seed 7
+    make sanitize ARGS="--rounds 1000 --seed 7"
 """
 
 from __future__ import annotations
@@ -15,14 +14,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cache
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
 from typing import Any
 
 from odradek.protocol import messages, programs
 from odradek.protocol.classes import Struct
 from odradek.protocol.errors import ProtocolError
 from odradek.protocol.grammar import StructSpec
+from tests.protocol.corrupted import spoiled
 from tests.protocol.samples import definitions, every_version, sample
-from tests.protocol.test_fuzz import spoiled
 
 TAKES_NO_PART = object()
 """What the engine returns where it leaves the work to the generated functions."""
@@ -35,22 +36,22 @@ def classes_of(name: str) -> dict[str, type]:
 
 
 @cache
-def generated(name: str, version: int, struct_: str = "") -> programs.Codecs:
+def generated(name: str, version: int, struct_: str = "") -> programs.MessageCodecs:
     """The generated functions of a message, or of a structure inside it."""
     return programs.generated(definitions()[name], _spec(name, struct_), version, classes_of(name))
 
 
 @cache
-def engine(name: str, version: int, struct_: str = "") -> programs.Codecs:
+def engine(name: str, version: int, struct_: str = "") -> programs.MessageCodecs:
     """The same in C, returning TAKES_NO_PART in place of a call of a generated function."""
 
     def leave(*_arguments: Any) -> Any:
         return TAKES_NO_PART
 
-    behind = programs.Codecs(leave, leave, leave)
+    behind = programs.MessageCodecs(leave, leave, leave)
     spec = _spec(name, struct_)
     program = programs.program_of(definitions()[name], spec, version, classes_of(name), behind)
-    return programs.Codecs(program.decode, program.decode_metered, program.encode)
+    return programs.MessageCodecs(program.decode, program.decode_metered, program.encode)
 
 
 def _spec(name: str, struct_: str) -> StructSpec:
@@ -185,13 +186,27 @@ def compare(name: str, version: int, rng: random.Random, counts: Counts, *, vali
             compare_encoding(name, version, found, counts)
 
 
+def load(folder: Path) -> None:
+    """Use the extension of a build below a folder."""
+    (library,) = folder.glob("odradek/protocol/_codec.*.so")
+    spec = spec_from_file_location("odradek.protocol._codec", library)
+    assert spec is not None
+    assert spec.loader is not None
+    built = module_from_spec(spec)
+    spec.loader.exec_module(built)
+    programs._codec = built  # type: ignore[attr-defined]
+
+
 def main() -> None:
     """Run a campaign. Raises SystemExit with the differences."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--rounds", type=int, default=10)
-    parser.add_argument("--spoils", type=int, default=100)
+    parser.add_argument("--rounds", type=int, default=10, help="how often every message and version is compared")
+    parser.add_argument("--spoils", type=int, default=50, help="corrupted copies of each sample")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--library", type=Path, help="the folder of another build of the extensions")
     arguments = parser.parse_args()
+    if arguments.library is not None:
+        load(arguments.library)
     rng, counts = random.Random(arguments.seed), Counts()
     for _ in range(arguments.rounds):
         for name, version in every_version():

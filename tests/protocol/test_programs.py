@@ -25,8 +25,8 @@ from tests.protocol.codec_differences import (
     generated,
     is_same,
 )
+from tests.protocol.counting_meter import CountingMeter
 from tests.protocol.samples import definitions, every_version, sample
-from tests.protocol.test_metered import CountingMeter
 
 pytest.importorskip("odradek.protocol._codec", reason="no C compiler when Odradek was installed")
 
@@ -137,7 +137,7 @@ def test_a_request_is_charged_to_the_limit_of_requests_that_are_handled_at_once(
 
 
 def test_a_call_that_gives_up_leaves_the_buffer_and_keeps_no_memory() -> None:
-    """Every failure of the engine leaves no object behind, whatever it had made until then."""
+    """The engine frees all objects that it has made until a failure."""
     rng = random.Random(35)
     response = sample("FetchResponse", 17, rng, unknown_tags=False, nulls="none")
     data, out = response.encode(17), bytearray(b"head")
