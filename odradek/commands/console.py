@@ -107,15 +107,15 @@ def console(
     settings = ConsoleSettings(
         bootstrap,
         properties,
-        host,
-        port,
-        frozenset(each.lower() for each in allowed_hosts),
-        allow_changes,
-        data_dirs,
-        tuple(MetricsSource(each) for each in metrics),
-        interval_s,
-        _schemas(properties, schema_registry),
-        streams,
+        host=host,
+        port=port,
+        hosts=frozenset(each.lower() for each in allowed_hosts),
+        allow_changes=allow_changes,
+        data_dirs=data_dirs,
+        metrics=tuple(MetricsSource(each) for each in metrics),
+        interval_s=interval_s,
+        schemas=_schemas(properties, schema_registry),
+        streams=streams,
     )
     _check(settings)
     if until_stdin_ends:
