@@ -35,6 +35,7 @@ from tests.benchmarks import (
     latency_cases,
     log_cases,
     report,
+    request_cases,
     spark_cases,
     streams_applications,
     streams_cases,
@@ -49,6 +50,7 @@ from tests.benchmarks.contestants import Contestant, contestant
 from tests.benchmarks.crowd_cases import CrowdCase, CrowdCourse
 from tests.benchmarks.latency_cases import LatencyCourse, LatencyResults
 from tests.benchmarks.log_cases import LogCase, LogCourse
+from tests.benchmarks.request_cases import RequestCase, RequestCourse
 from tests.benchmarks.rounds import Course, Failure, measure_start
 from tests.benchmarks.spark_cases import SparkCase, SparkCourse
 from tests.benchmarks.streams_cases import StreamsCase
@@ -67,7 +69,7 @@ QUICK_STREAMS_MINUTES = 1.7
 QUICK_SCALE = 0.1
 C = TypeVar("C", bound=AnyCase, contravariant=True)
 HEADINGS = {"crowds": "crowds of clients", "starts": "starts over full directories", "cluster": "three brokers"}
-HEADINGS |= {"spark": "Spark jobs"}
+HEADINGS |= {"requests": "small requests", "spark": "Spark jobs"}
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -77,6 +79,7 @@ def main(arguments: Sequence[str]) -> int:
         of_streams, names = streams_cases.pick(options.cases)
         of_spark, names = spark_cases.pick(names) if names or not options.cases else ([], [])
         of_crowds, names = crowd_cases.pick(names) if names or not options.cases else ([], [])
+        of_requests, names = request_cases.pick(names) if names or not options.cases else ([], [])
         of_logs, names = log_cases.pick(names) if names or not options.cases else ([], [])
         with_latencies = not options.cases or latency_cases.NAME in names
         names = [name for name in names if name != latency_cases.NAME]
@@ -86,6 +89,8 @@ def main(arguments: Sequence[str]) -> int:
         results = run([case.scaled(options.records_scale) for case in of_one_broker], options)
         options.minutes = (deadline - time.monotonic()) / 60
         crowds = run_crowds([case.scaled(options.records_scale) for case in of_crowds], options)
+        options.minutes = (deadline - time.monotonic()) / 60
+        requests = run_requests([case.scaled(options.records_scale) for case in of_requests], options)
         options.minutes = (deadline - time.monotonic()) / 60
         latencies = run_latencies(options) if with_latencies else LatencyResults([], [])
         options.minutes = (deadline - time.monotonic()) / 60
@@ -101,7 +106,7 @@ def main(arguments: Sequence[str]) -> int:
         return 2
     except KeyboardInterrupt:
         return 130
-    others = {"crowds": crowds, "starts": starts, "cluster": cluster, "spark": spark}
+    others = {"crowds": crowds, "requests": requests, "starts": starts, "cluster": cluster, "spark": spark}
     show(results, others, streams, latencies, keep=not options.profile)
     failures = [*results.failures, *streams.failures, *latencies.failures]
     failures += [failure for each in others.values() for failure in each.failures]
@@ -210,6 +215,11 @@ def run(cases: Sequence[Case], options: argparse.Namespace) -> report.Results:
 def run_crowds(cases: Sequence[CrowdCase], options: argparse.Namespace) -> ClusterResults:
     """Set crowds of clients on both brokers."""
     return run_pairs(cases, CrowdCourse, crowd_cases.NAMES, options)
+
+
+def run_requests(cases: Sequence[RequestCase], options: argparse.Namespace) -> ClusterResults:
+    """Send small requests of each kind to both brokers."""
+    return run_pairs(cases, RequestCourse, request_cases.NAMES, options)
 
 
 def run_logs(cases: Sequence[LogCase], options: argparse.Namespace) -> ClusterResults:

@@ -15,10 +15,11 @@ from tests.benchmarks.cluster_rounds import ClusterSample
 from tests.benchmarks.crowd_cases import CrowdCase
 from tests.benchmarks.log_cases import LogCase
 from tests.benchmarks.report import MARKS, Goal, Ratio, ratio_goal
+from tests.benchmarks.request_cases import RequestCase
 from tests.benchmarks.rounds import Failure
 from tests.benchmarks.spark_cases import SparkCase
 
-AnyCase = ClusterCase | LogCase | CrowdCase | SparkCase
+AnyCase = ClusterCase | LogCase | CrowdCase | RequestCase | SparkCase
 
 _OURS, _RIVAL = "odradek", "kafka"
 

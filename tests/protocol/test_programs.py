@@ -59,10 +59,10 @@ def test_the_engine_takes_every_valid_message_and_is_equal_to_the_generated_func
 def test_corrupted_bytes_and_odd_values_are_handled_as_by_the_generated_functions() -> None:
     rng, counts = random.Random(32), Counts()
     for name, version in every_version():
-        compare(name, version, rng, counts, valid=True, spoils=30)
+        compare(name, version, rng, counts, valid=True, spoils=20)
     assert not counts.differences
-    assert counts.decoded_in_c > 5_000
-    assert counts.encoded_in_c > 1_000
+    assert counts.decoded_in_c > 4_000
+    assert counts.encoded_in_c > 900
 
 
 @pytest.mark.slow

@@ -1,0 +1,167 @@
+"""The cost of a small request: CPU microseconds of the broker for each, by kind of request.
+
+Both brokers stay up. Each round takes all cases, and each case both brokers, one after the other; round 0 warms up and
+is not counted. The load (`request_loads`) is one process that is the same for both. The CPU clock of a process has
+ticks of 10 ms, so a case lasts until the broker has used a second or so.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from tests.benchmarks import request_loads, usage
+from tests.benchmarks.cluster_cases import Measure
+from tests.benchmarks.cluster_rounds import ClusterSample
+from tests.benchmarks.contestants import Contestant, contestant
+from tests.benchmarks.log_cases import ends_of
+from tests.benchmarks.request_loads import KINDS, LONG_POLL_MS, RECORD_BYTES
+from tests.benchmarks.rounds import Failure, Say
+
+NAMES: Final = ("kafka", "odradek")
+GROUP: Final = "requests"
+"""The name of all these cases together."""
+LED_TIMEOUT_S: Final = 60.0
+_POLL_S: Final = 0.02
+LEAST_REQUESTS: Final = 500
+
+MEASURES: Final = (
+    Measure("cpu_us", "CPU us a request", 1, largest=0.5),
+    Measure("requests_per_s", "requests a second", 0),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RequestCase:
+    """One kind of request, of KINDS. `size` is the number of requests, `filled` whether its topic has a record."""
+
+    name: str
+    title: str
+    kind: str
+    connections: int = 8
+    in_flight: int = 1
+    size: int = 40_000
+    filled: bool = False
+    measures: tuple[Measure, ...] = MEASURES
+
+    def scaled(self, factor: float) -> RequestCase:
+        """The same with `factor` times the size, within reason."""
+        return replace(self, size=max(LEAST_REQUESTS, round(self.size * factor)))
+
+    @property
+    def amount(self) -> str:
+        """The size in words."""
+        return f"{self.size:,} requests"
+
+
+REQUEST_CASES: tuple[RequestCase, ...] = (
+    RequestCase("request-produce", f"produce, one {RECORD_BYTES} B record, 8 connections", "produce"),
+    RequestCase("request-produce-200", "produce, the same, 200 connections", "produce", connections=200),
+    RequestCase(
+        "request-produce-50",
+        "produce, the same, one connection with 50 in flight",
+        "produce",
+        connections=1,
+        in_flight=50,
+    ),
+    RequestCase("request-fetch-idle", "fetch of an idle session, answered at once", "fetch_idle"),
+    RequestCase(
+        "request-fetch-long-poll",
+        f"fetch of an idle session, answered after {LONG_POLL_MS} ms, 200 connections",
+        "fetch_long_poll",
+        connections=200,
+        size=20_000,
+    ),
+    RequestCase("request-fetch-batch", "fetch of one small batch", "fetch_batch", filled=True),
+    RequestCase("request-heartbeat", "heartbeat", "heartbeat"),
+    RequestCase("request-offset-commit", "offset commit of one partition", "offset_commit"),
+    RequestCase("request-metadata", "metadata of one topic", "metadata"),
+    RequestCase("request-list-offsets", "end offset of one partition", "list_offsets"),
+    RequestCase("request-find-coordinator", "coordinator of one group", "find_coordinator"),
+)
+
+
+def pick(names: Sequence[str]) -> tuple[list[RequestCase], list[str]]:
+    """The cases of these names, all if there are none or the name of the group, and the names that are of no such
+    case.
+    """
+    known = {case.name: case for case in REQUEST_CASES}
+    others = [name for name in names if name not in known and name != GROUP]
+    if not names or GROUP in names:
+        return list(REQUEST_CASES), others
+    return [known[name] for name in names if name in known], others
+
+
+class RequestCourse:
+    """All cases in each round. The results are in `samples` and `failures`.
+
+    Only the first round begins after `budget_s`.
+    """
+
+    def __init__(
+        self, folder: Path, names: Sequence[str], rounds: int, say: Say, *, budget_s: float, warm_up: bool = True
+    ) -> None:
+        self.samples: list[ClusterSample] = []
+        self.failures: list[Failure] = []
+        self._folder = folder
+        self._names = names
+        self._rounds = range(0 if warm_up else 1, rounds + 1)
+        self._say = say
+        self._deadline = time.monotonic() + budget_s
+
+    def run(self, cases: Sequence[RequestCase]) -> None:
+        """Run them all. A failure is recorded and does not end the rest."""
+        contestants: list[Contestant] = []
+        with ExitStack() as stack:
+            for name in self._names:
+                (self._folder / name).mkdir()
+                stack.callback(shutil.rmtree, self._folder / name, ignore_errors=True)
+                contestants.append(contestant(name, self._folder / name))
+                stack.callback(contestants[-1].close)
+                contestants[-1].start()
+            for number in self._rounds:
+                if number > 1 and time.monotonic() > self._deadline:
+                    self._say(f"the time is up: {number - 1} rounds were counted")
+                    return
+                self._say(f"round {number} of {self._rounds[-1]}" if number else "warm-up")
+                for case in cases:
+                    for each in contestants:
+                        self._measure(each, case, number)
+
+    def _measure(self, one: Contestant, case: RequestCase, number: int) -> None:
+        try:
+            measured = measure(one, case, f"{case.name}-{number}")
+        except Exception as error:
+            self.failures.append(Failure(case.name, one.name, number, f"{type(error).__name__}: {error}"))
+            self._say(f"    failed: {case.name}, {one.name}: {self.failures[-1].reason}")
+        else:
+            if number:
+                self.samples.append(ClusterSample(case.name, one.name, number, measured))
+
+
+def measure(one: Contestant, case: RequestCase, topic: str) -> Mapping[str, float]:
+    """One case on one broker, with a topic of its own."""
+    one.make_topic(topic, 1)
+    deadline = time.monotonic() + LED_TIMEOUT_S
+    while not ends_of(one.bootstrap, topic, 1):
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{topic} has no leader within {LED_TIMEOUT_S:g} s")
+        time.sleep(_POLL_S)
+    if case.filled:
+        fill(one, topic)
+    requests = [KINDS[case.kind](one.bootstrap, topic, number) for number in range(case.connections)]
+    cpu_s = usage.cpu_seconds(one.pid)
+    done = request_loads.repeat(one.bootstrap, requests, case.in_flight, case.size)
+    cpu_s = usage.cpu_seconds(one.pid) - cpu_s
+    one.drop_topic(topic)
+    return {**done, "cpu_us": cpu_s / done["requests"] * 1_000_000}
+
+
+def fill(one: Contestant, topic: str) -> None:
+    """Write one record to the topic."""
+    request_loads.repeat(one.bootstrap, [request_loads.produce(one.bootstrap, topic, 0)], 1, 1)

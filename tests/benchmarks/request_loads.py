@@ -1,0 +1,272 @@
+"""Small requests from one light process: prepared frames over plain sockets, sent again for each answer.
+
+Of an answer only the length is read while the load runs. Afterwards the last answer of each connection is decoded, and
+must have no error. Only the epoch of a fetch session changes from request to request.
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from typing import Any, Final, NamedTuple
+
+from odradek.protocol import messages as m
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.framing import frame, request_header, response_header
+from odradek.wire import Wire, parse_address
+from tests.benchmarks.crowd_loads import TIMEOUT_S, batch_of
+
+RECORD_BYTES: Final = 100
+LONG_POLL_MS: Final = 50
+SESSION_TIMEOUT_MS: Final = 600_000
+NEW_SESSION: Final = 0
+NOT_READY: Final = (
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_COORDINATOR,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+)
+_EPOCH_TO_REPLACE: Final = 0x01020304
+_POLL_S: Final = 0.02
+
+
+class Prepared(NamedTuple):
+    """A request that one connection repeats. `epoch_at` is the place of its session epoch in the frame, 0 for none."""
+
+    frame: bytearray
+    response: type[Any]
+    version: int
+    epoch_at: int = 0
+
+
+def prepared(request: Any, version: int, *, in_session: bool = False) -> Prepared:
+    """The request as a frame."""
+    head = request_header(request.API_KEY, version, 1, "bench")
+    whole = bytearray(frame(head, request.encode(version)))
+    epoch_at = whole.index(_EPOCH_TO_REPLACE.to_bytes(4, "big")) if in_session else 0
+    return Prepared(whole, m.response_class(request.API_KEY), version, epoch_at)
+
+
+# ---- the requests
+
+
+def produce(bootstrap: str, topic: str, number: int) -> Prepared:
+    """One record of RECORD_BYTES, acks=1."""
+    data = m.ProduceRequest.PartitionProduceData(index=0, records=batch_of(1, RECORD_BYTES))
+    topics = [m.ProduceRequest.TopicProduceData(name=topic, partition_data=[data])]
+    return prepared(m.ProduceRequest(acks=1, timeout_ms=30_000, topic_data=topics), 9)
+
+
+def fetch_idle(bootstrap: str, topic: str, number: int) -> Prepared:
+    """The next fetch of a session without new records, answered at once."""
+    return _fetch(bootstrap, topic, max_wait_ms=0)
+
+
+def fetch_long_poll(bootstrap: str, topic: str, number: int) -> Prepared:
+    """The next fetch of a session without new records, answered after LONG_POLL_MS."""
+    return _fetch(bootstrap, topic, max_wait_ms=LONG_POLL_MS)
+
+
+def fetch_batch(bootstrap: str, topic: str, number: int) -> Prepared:
+    """A fetch of a session that reads one batch of one record."""
+    return _fetch(bootstrap, topic, max_wait_ms=0, from_start=True)
+
+
+def heartbeat(bootstrap: str, topic: str, number: int) -> Prepared:
+    """A heartbeat of the only member of a classic group."""
+    group = f"{topic}-{number}"
+    protocol = m.JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=b"")
+    join = m.JoinGroupRequest(
+        group_id=group,
+        session_timeout_ms=SESSION_TIMEOUT_MS,
+        rebalance_timeout_ms=SESSION_TIMEOUT_MS,
+        protocol_type="consumer",
+        protocols=[protocol],
+    )
+    find_coordinator(bootstrap, topic, number)
+    joined = _ask_ready(bootstrap, join, 3)
+    assignment = m.SyncGroupRequest.SyncGroupRequestAssignment(member_id=joined.member_id, assignment=b"a")
+    generation = joined.generation_id
+    sync = m.SyncGroupRequest(
+        group_id=group, generation_id=generation, member_id=joined.member_id, assignments=[assignment]
+    )
+    _ask_ready(bootstrap, sync, 2)
+    beat = m.HeartbeatRequest(group_id=group, generation_id=generation, member_id=joined.member_id)
+    return prepared(beat, 4)
+
+
+def offset_commit(bootstrap: str, topic: str, number: int) -> Prepared:
+    """The offset of one partition, of a group without members."""
+    partition = m.OffsetCommitRequest.OffsetCommitRequestPartition(partition_index=0, committed_offset=1)
+    topics = [m.OffsetCommitRequest.OffsetCommitRequestTopic(name=topic, partitions=[partition])]
+    request = m.OffsetCommitRequest(group_id=f"{topic}-{number}", generation_id_or_member_epoch=-1, topics=topics)
+    find_coordinator(bootstrap, topic, number)
+    _ask_ready(bootstrap, request, 7, lambda answer: answer.topics[0].partitions[0].error_code)
+    return prepared(request, 8)
+
+
+def metadata(bootstrap: str, topic: str, number: int) -> Prepared:
+    """Metadata of one topic."""
+    topics = [m.MetadataRequest.MetadataRequestTopic(name=topic)]
+    return prepared(m.MetadataRequest(topics=topics, allow_auto_topic_creation=False), 12)
+
+
+def list_offsets(bootstrap: str, topic: str, number: int) -> Prepared:
+    """The end offset of one partition."""
+    partition = m.ListOffsetsRequest.ListOffsetsPartition(partition_index=0, timestamp=-1)
+    topics = [m.ListOffsetsRequest.ListOffsetsTopic(name=topic, partitions=[partition])]
+    return prepared(m.ListOffsetsRequest(topics=topics), 7)
+
+
+def find_coordinator(bootstrap: str, topic: str, number: int) -> Prepared:
+    """The coordinator of one group."""
+    group = f"{topic}-{number}"
+    _ask_ready(bootstrap, m.FindCoordinatorRequest(key=group), 3)
+    return prepared(m.FindCoordinatorRequest(coordinator_keys=[group]), 4)
+
+
+Prepare = Callable[[str, str, int], Prepared]
+"""Makes the request of a connection from the address of the broker, a topic and the number of the connection."""
+
+
+KINDS: Final[Mapping[str, Prepare]] = {
+    each.__name__: each
+    for each in (
+        produce,
+        fetch_idle,
+        fetch_long_poll,
+        fetch_batch,
+        heartbeat,
+        offset_commit,
+        metadata,
+        list_offsets,
+        find_coordinator,
+    )
+}
+
+
+def _fetch(bootstrap: str, topic: str, *, max_wait_ms: int, from_start: bool = False) -> Prepared:
+    """A session of the topic, and its next fetch."""
+    version = 11
+    with Wire(*parse_address(bootstrap)) as wire:
+        offsets = m.ListOffsetsRequest.ListOffsetsPartition(partition_index=0, timestamp=-1)
+        asked = m.ListOffsetsRequest(topics=[m.ListOffsetsRequest.ListOffsetsTopic(name=topic, partitions=[offsets])])
+        end = wire.ask(asked, 7).topics[0].partitions[0].offset
+        partition = m.FetchRequest.FetchPartition(
+            partition=0, fetch_offset=0 if from_start else end, partition_max_bytes=1 << 20
+        )
+        topics = [m.FetchRequest.FetchTopic(topic=topic, partitions=[partition])]
+        first = m.FetchRequest(min_bytes=1, max_bytes=1 << 20, session_epoch=NEW_SESSION, topics=topics)
+        session = wire.ask(first, version).session_id
+    if not session:
+        raise RuntimeError("the broker keeps no fetch session")
+    request = m.FetchRequest(
+        max_wait_ms=max_wait_ms,
+        min_bytes=1,
+        max_bytes=1 << 20,
+        session_id=session,
+        session_epoch=_EPOCH_TO_REPLACE,
+        topics=topics if from_start else [],
+    )
+    return prepared(request, version, in_session=True)
+
+
+def _ask_ready(
+    bootstrap: str, request: Any, version: int, code_of: Callable[[Any], int] = lambda answer: int(answer.error_code)
+) -> Any:
+    """The answer, once the coordinator is ready. Raises RuntimeError for any other error."""
+    deadline = time.monotonic() + TIMEOUT_S
+    with Wire(*parse_address(bootstrap)) as wire:
+        while True:
+            answer = wire.ask(request, version)
+            code = code_of(answer)
+            if code == ErrorCode.NONE:
+                return answer
+            if code not in NOT_READY or time.monotonic() > deadline:
+                raise RuntimeError(f"{type(request).__name__}: {ErrorCode(code).name}")
+            time.sleep(_POLL_S)
+
+
+# ---- the load
+
+
+class Conversation:
+    """One connection: sends its frame, and again for each answer."""
+
+    def __init__(self, bootstrap: str, request: Prepared) -> None:
+        self._frame, self._response, self._version, self._epoch_at = request
+        self._epoch = 0
+        self._waiting = b""
+        self._last = b""
+        self.socket = socket.create_connection(parse_address(bootstrap), TIMEOUT_S)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def send(self, count: int) -> None:
+        """Send the frame `count` times."""
+        if not self._epoch_at:
+            self.socket.sendall(self._frame * count if count > 1 else self._frame)
+            return
+        for _ in range(count):
+            self._epoch += 1
+            self._frame[self._epoch_at : self._epoch_at + 4] = self._epoch.to_bytes(4, "big")
+            self.socket.sendall(self._frame)
+
+    def receive(self) -> int:
+        """Read what there is; returns the number of answers. Raises ConnectionError."""
+        data = self.socket.recv(1 << 16)
+        if not data:
+            raise ConnectionError("the broker closed a connection")
+        data, at, count = self._waiting + data, 0, 0
+        while len(data) - at >= 4:
+            end = at + 4 + int.from_bytes(data[at : at + 4], "big")
+            if end > len(data):
+                break
+            self._last, at, count = data[at + 4 : end], end, count + 1
+        self._waiting = data[at:]
+        return count
+
+    def check(self) -> None:
+        """Raises RuntimeError for an error in the last answer."""
+        start = len(response_header(self._response.API_KEY, self._version, 0))
+        answer = self._response.decode(self._last, self._version, start)
+        codes: list[int] = []
+        self._response.errors_reporter()(answer, codes.append)
+        if codes:
+            raise RuntimeError(f"{self._response.__name__}: {ErrorCode(codes[0]).name}")
+
+
+def repeat(bootstrap: str, requests: Sequence[Prepared], in_flight: int, count: int) -> Mapping[str, float]:
+    """Send `count` requests in all, `in_flight` at a time on each connection; returns how many a second were answered.
+
+    Raises RuntimeError for an error, TimeoutError where no answer comes within TIMEOUT_S.
+    """
+    with ExitStack() as stack:
+        poller = stack.enter_context(select.epoll())
+        conversations: dict[int, Conversation] = {}
+        for request in requests:
+            conversation = Conversation(bootstrap, request)
+            stack.callback(conversation.socket.close)
+            conversations[conversation.socket.fileno()] = conversation
+            poller.register(conversation.socket, select.EPOLLIN)
+        began, sent, answered = time.perf_counter(), 0, 0
+        for conversation in conversations.values():
+            conversation.send(in_flight)
+            sent += in_flight
+        while answered < sent:
+            ready = poller.poll(TIMEOUT_S)
+            if not ready:
+                raise TimeoutError(f"{answered} of {sent} requests are answered")
+            for descriptor, _ in ready:
+                conversation = conversations[descriptor]
+                found = conversation.receive()
+                answered += found
+                again = min(found, count - sent)
+                if again > 0:
+                    conversation.send(again)
+                    sent += again
+        elapsed_s = time.perf_counter() - began
+        for conversation in conversations.values():
+            conversation.check()
+    return {"requests": sent, "requests_per_s": sent / elapsed_s}
