@@ -85,6 +85,7 @@ def main(arguments: Sequence[str]) -> int:
         names = [name for name in names if name != latency_cases.NAME]
         of_one_broker, of_a_cluster = split(names) if names or not options.cases else ([], [])
         OUTPUT.mkdir(parents=True, exist_ok=True)
+        say(report.interpreter())
         classpath("3.9.2")  # fetched now, not in the middle of a measurement
         results = run([case.scaled(options.records_scale) for case in of_one_broker], options)
         options.minutes = (deadline - time.monotonic()) / 60

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import platform
 import statistics
+import sysconfig
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -144,7 +145,7 @@ def _cell(value: float | None, width: int, digits: int) -> str:
 def write_json(results: Results, path: Path, **others: Mapping[str, object]) -> None:
     """Write all samples, the goals and the machine; `others` are the results of clusters and the like."""
     content = {
-        "machine": {"system": platform.platform(), "processor": _processor(), "python": platform.python_version()},
+        "machine": {"system": platform.platform(), "processor": _processor(), "python": interpreter()},
         "cases": [asdict(case) for case in results.cases],
         "start_s": dict(results.start_s),
         "samples": [asdict(sample) for sample in results.samples],
@@ -153,6 +154,14 @@ def write_json(results: Results, path: Path, **others: Mapping[str, object]) -> 
         **others,
     }
     path.write_text(json.dumps(content, indent=1) + "\n")
+
+
+def interpreter() -> str:
+    """The interpreter that runs Odradek, for the reader of the results."""
+    name = f"{platform.python_implementation()} {platform.python_version()}"
+    if "--enable-optimizations" in (sysconfig.get_config_var("CONFIG_ARGS") or ""):
+        return name
+    return f"{name}, built without --enable-optimizations: 10 to 14 percent slower"
 
 
 def _processor() -> str:

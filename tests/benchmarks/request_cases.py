@@ -69,6 +69,7 @@ REQUEST_CASES: tuple[RequestCase, ...] = (
         connections=1,
         in_flight=50,
     ),
+    RequestCase("request-produce-idempotent", "produce, the same, idempotent, acks=all", "produce_idempotent"),
     RequestCase("request-fetch-idle", "fetch of an idle session, answered at once", "fetch_idle"),
     RequestCase(
         "request-fetch-long-poll",

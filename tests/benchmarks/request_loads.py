@@ -1,7 +1,8 @@
 """Small requests from one light process: prepared frames over plain sockets, sent again for each answer.
 
 Of an answer only the length is read while the load runs. Afterwards the last answer of each connection is decoded, and
-must have no error. Only the epoch of a fetch session changes from request to request.
+must have no error. From request to request only the epoch of a fetch session changes, and the sequence number of an
+idempotent batch.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from contextlib import ExitStack
 from typing import Any, Final, NamedTuple
 
 from odradek.protocol import messages as m
+from odradek.protocol.batch import Record, build
+from odradek.protocol.checksum import crc32c
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.framing import frame, request_header, response_header
 from odradek.wire import Wire, parse_address
@@ -23,6 +26,9 @@ RECORD_BYTES: Final = 100
 LONG_POLL_MS: Final = 50
 SESSION_TIMEOUT_MS: Final = 600_000
 NEW_SESSION: Final = 0
+CHECKED_FROM: Final = 21
+SEQUENCE_AT: Final = 53
+"""Places in a batch: the first byte behind its checksum, and its base sequence."""
 NOT_READY: Final = (
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_COORDINATOR,
@@ -32,21 +38,24 @@ _EPOCH_TO_REPLACE: Final = 0x01020304
 _POLL_S: Final = 0.02
 
 
+Renew = Callable[[bytearray, int], None]
+"""Changes a frame to that of the request of this number, from 0 on."""
+
+
 class Prepared(NamedTuple):
-    """A request that one connection repeats. `epoch_at` is the place of its session epoch in the frame, 0 for none."""
+    """A request that one connection repeats, renewed each time where it has to be another one."""
 
     frame: bytearray
     response: type[Any]
     version: int
-    epoch_at: int = 0
+    renew: Renew | None = None
 
 
-def prepared(request: Any, version: int, *, in_session: bool = False) -> Prepared:
+def prepared(request: Any, version: int) -> Prepared:
     """The request as a frame."""
     head = request_header(request.API_KEY, version, 1, "bench")
     whole = bytearray(frame(head, request.encode(version)))
-    epoch_at = whole.index(_EPOCH_TO_REPLACE.to_bytes(4, "big")) if in_session else 0
-    return Prepared(whole, m.response_class(request.API_KEY), version, epoch_at)
+    return Prepared(whole, m.response_class(request.API_KEY), version)
 
 
 # ---- the requests
@@ -54,9 +63,31 @@ def prepared(request: Any, version: int, *, in_session: bool = False) -> Prepare
 
 def produce(bootstrap: str, topic: str, number: int) -> Prepared:
     """One record of RECORD_BYTES, acks=1."""
-    data = m.ProduceRequest.PartitionProduceData(index=0, records=batch_of(1, RECORD_BYTES))
+    return _produce(topic, batch_of(1, RECORD_BYTES), acks=1)
+
+
+def produce_idempotent(bootstrap: str, topic: str, number: int) -> Prepared:
+    """The same with a producer id and acks=all, as the Java producer sends it by default."""
+    init = m.InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
+    producer = _ask_ready(bootstrap, init, 3)
+    record = Record(0, time.time_ns() // 1_000_000, None, bytes(RECORD_BYTES))
+    batch = build([record], producer_id=producer.producer_id, producer_epoch=producer.producer_epoch, base_sequence=0)
+    request = _produce(topic, batch, acks=-1)
+    start = request.frame.index(batch)
+    end = start + len(batch)
+
+    def renew(whole: bytearray, count: int) -> None:
+        whole[start + SEQUENCE_AT : start + SEQUENCE_AT + 4] = count.to_bytes(4, "big")
+        checksum = crc32c(memoryview(whole)[start + CHECKED_FROM : end])
+        whole[start + CHECKED_FROM - 4 : start + CHECKED_FROM] = checksum.to_bytes(4, "big")
+
+    return request._replace(renew=renew)
+
+
+def _produce(topic: str, batch: bytes | bytearray, acks: int) -> Prepared:
+    data = m.ProduceRequest.PartitionProduceData(index=0, records=batch)
     topics = [m.ProduceRequest.TopicProduceData(name=topic, partition_data=[data])]
-    return prepared(m.ProduceRequest(acks=1, timeout_ms=30_000, topic_data=topics), 9)
+    return prepared(m.ProduceRequest(acks=acks, timeout_ms=30_000, topic_data=topics), 9)
 
 
 def fetch_idle(bootstrap: str, topic: str, number: int) -> Prepared:
@@ -135,6 +166,7 @@ KINDS: Final[Mapping[str, Prepare]] = {
     each.__name__: each
     for each in (
         produce,
+        produce_idempotent,
         fetch_idle,
         fetch_long_poll,
         fetch_batch,
@@ -170,7 +202,13 @@ def _fetch(bootstrap: str, topic: str, *, max_wait_ms: int, from_start: bool = F
         session_epoch=_EPOCH_TO_REPLACE,
         topics=topics if from_start else [],
     )
-    return prepared(request, version, in_session=True)
+    whole = prepared(request, version)
+    at = whole.frame.index(_EPOCH_TO_REPLACE.to_bytes(4, "big"))
+
+    def renew(frame: bytearray, count: int) -> None:
+        frame[at : at + 4] = (count + 1).to_bytes(4, "big")
+
+    return whole._replace(renew=renew)
 
 
 def _ask_ready(
@@ -196,8 +234,8 @@ class Conversation:
     """One connection: sends its frame, and again for each answer."""
 
     def __init__(self, bootstrap: str, request: Prepared) -> None:
-        self._frame, self._response, self._version, self._epoch_at = request
-        self._epoch = 0
+        self._frame, self._response, self._version, self._renew = request
+        self._sent = 0
         self._waiting = b""
         self._last = b""
         self.socket = socket.create_connection(parse_address(bootstrap), TIMEOUT_S)
@@ -205,12 +243,12 @@ class Conversation:
 
     def send(self, count: int) -> None:
         """Send the frame `count` times."""
-        if not self._epoch_at:
+        if self._renew is None:
             self.socket.sendall(self._frame * count if count > 1 else self._frame)
             return
         for _ in range(count):
-            self._epoch += 1
-            self._frame[self._epoch_at : self._epoch_at + 4] = self._epoch.to_bytes(4, "big")
+            self._renew(self._frame, self._sent)
+            self._sent += 1
             self.socket.sendall(self._frame)
 
     def receive(self) -> int:

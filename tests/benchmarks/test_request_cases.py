@@ -4,6 +4,7 @@ nothing.
 
 from __future__ import annotations
 
+import sysconfig
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,18 +14,19 @@ from odradek.broker_process import BrokerProcess
 from tests.benchmarks import request_loads
 from tests.benchmarks.cluster_report import ClusterResults, table
 from tests.benchmarks.cluster_rounds import ClusterSample
+from tests.benchmarks.report import interpreter
 from tests.benchmarks.request_cases import REQUEST_CASES, RequestCourse, pick
 
 
 def test_pick_takes_names_and_the_name_of_the_group() -> None:
     assert pick([]) == (list(REQUEST_CASES), [])
     assert pick(["requests", "latency"]) == (list(REQUEST_CASES), ["latency"])
-    assert pick(["latency", "request-heartbeat"]) == ([REQUEST_CASES[6]], ["latency"])
+    assert pick(["latency", "request-heartbeat"]) == ([REQUEST_CASES[7]], ["latency"])
     assert {case.kind for case in REQUEST_CASES} == request_loads.KINDS.keys()
 
 
 def test_scaling_stays_within_limits() -> None:
-    assert [case.scaled(0.1).size for case in REQUEST_CASES[:5]] == [4_000, 4_000, 4_000, 4_000, 2_000]
+    assert [case.scaled(0.1).size for case in REQUEST_CASES[:6]] == [4_000, 4_000, 4_000, 4_000, 4_000, 2_000]
     assert REQUEST_CASES[0].scaled(0.001).amount == "500 requests"
 
 
@@ -37,6 +39,16 @@ def test_the_report_has_the_cost_of_a_request() -> None:
     lines = table(ClusterResults([case], samples, [], {}), "small requests").splitlines()
     (row,) = [line for line in lines if "CPU us" in line]
     assert row.split()[4:] == ["40.0", "14.0", "0.35", "[0.35-0.35]", "<=", "0.50", "pass"]
+
+
+@pytest.mark.parametrize(
+    ("options", "warns"), [("'--enable-optimizations' '--prefix=/usr'", False), ("", True), (None, True)]
+)
+def test_a_report_warns_of_an_interpreter_without_optimizations(
+    monkeypatch: pytest.MonkeyPatch, options: str | None, warns: bool
+) -> None:
+    monkeypatch.setattr(sysconfig, "get_config_var", lambda name: options)
+    assert ("without" in interpreter()) is warns
 
 
 @pytest.mark.slow
