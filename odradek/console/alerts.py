@@ -12,9 +12,14 @@ from odradek.admin.controllers import NO_CONTROLLER
 from odradek.admin.topics import NO_LEADER, PartitionInfo
 from odradek.console.history import ClusterHistory
 from odradek.console.sample import ClusterSample
+from odradek.console.series import Series
 
 GROWING_S: Final = 60.0
-"""Lag that is larger at the end of this time than at its beginning, and never zero in it, grows."""
+"""Lag whose least value in the second half of this time is larger than in the first, and never zero, grows: that of a
+group that commits every few seconds rises and falls in between.
+"""
+LEAST_SPAN_S: Final = 20.0
+"""Between the first and the last sample: a group commits every five seconds by default."""
 LEAST_GROWTH: Final = 100
 """Records."""
 NAMED: Final = 3
@@ -112,18 +117,26 @@ def _of_groups(history: ClusterHistory, sample: ClusterSample) -> Iterator[Clust
         path = f"/group?id={quote(group.group_id, safe='')}"
         if not group.lag:
             continue
-        series = history.lags_of(group.group_id)
-        recent = [] if series is None else series.since(sample.taken_s - GROWING_S)
-        if len(recent) < 2 or recent[-1] - recent[0] < LEAST_GROWTH or min(recent) <= 0:
+        grown = _growth(history.lags_of(group.group_id), sample.taken_s)
+        if grown < LEAST_GROWTH:
             continue
         if group.members == 0:
             text = f"Group {group.group_id} has no members, and {_count(group.lag, 'record')} wait for it."
             yield ClusterAlert(AlertLevel.WARNING, text, "Start its consumers.", path)
         else:
-            grown = round(recent[-1] - recent[0])
-            grew = f"grew by {grown:,} within a minute"
+            grew = f"grew by {round(grown):,} within a minute"
             text = f"Group {group.group_id} falls behind: its lag {grew}, to {group.lag:,} records."
             yield ClusterAlert(AlertLevel.WARNING, text, "Start more consumers, or look for a slow one.", path)
+
+
+def _growth(series: Series | None, now_s: float) -> float:
+    """How much the lag has grown; 0 where that is not known yet."""
+    recent = [(time_s, value) for time_s, value in series or () if time_s >= now_s - GROWING_S]
+    if not recent or recent[-1][0] - recent[0][0] < LEAST_SPAN_S or min(value for _, value in recent) <= 0:
+        return 0
+    middle_s = (recent[0][0] + recent[-1][0]) / 2
+    old = min(value for time_s, value in recent if time_s < middle_s)
+    return min(value for time_s, value in recent if time_s >= middle_s) - old
 
 
 def _are(partitions: list[PartitionInfo]) -> str:

@@ -42,7 +42,3 @@ class Series:
     def values(self) -> list[float]:
         """The numbers, the oldest first."""
         return list(self._values[-self._limit :])
-
-    def since(self, time_s: float) -> list[float]:
-        """The numbers from a time on."""
-        return [value for time, value in self if time >= time_s]

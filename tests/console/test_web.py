@@ -12,6 +12,7 @@ import pytest
 
 from odradek.console.history import ClusterHistory
 from odradek.console.messages import RecordQuery
+from odradek.console.timeline import ChangeKind, ClusterChange
 from odradek.console.web.application import CHANGES, PAGES
 from odradek.console.web.guard import host_of
 from odradek.console.web.logins import UserLogin
@@ -258,6 +259,43 @@ def test_errors_of_the_cluster_are_pages_with_a_reason() -> None:
     assert client.get("/group").status_code == 400
     workspace.history.fail("no broker answers")
     assert "The cluster does not answer: no broker answers" in client.get("/topics").text
+
+
+def test_a_path_without_a_page_is_an_error_page() -> None:
+    answer = browser_of(GivenWorkspace(history())).get("/no/such page")
+    assert (answer.status_code, "There is no page /no/such page." in answer.text) == (404, True)
+    assert 'href="/topics"' in answer.text
+
+
+def test_the_objects_of_events_are_links() -> None:
+    now = history()
+    kinds = (
+        (ChangeKind.TOPIC, "a.b"),
+        (ChangeKind.ISR, "orders-1"),
+        (ChangeKind.REBALANCE, "g/1"),
+        (ChangeKind.BROKER, "broker 2"),
+        (ChangeKind.CONTROLLER, "broker -1"),
+        (ChangeKind.TOPIC, "a, b, …"),
+    )
+    now.timeline.extend(ClusterChange(0, kind, subject, "changed") for kind, subject in kinds)
+    text = browser_of(GivenWorkspace(now)).get("/timeline").text
+    for path in ("/topics/a.b", "/topics/orders", "/group?id=g%2F1", "/brokers/2"):
+        assert f'<td><a href="{path}">' in text, path
+    assert "<td>broker -1</td>" in text
+    assert "<td>a, b, …</td>" in text
+
+
+def test_an_offset_or_a_time_that_is_filled_in_is_meant() -> None:
+    workspace = GivenWorkspace(history())
+    client = browser_of(workspace)
+    for query in (
+        "start=newest&offset=5&time=",
+        "start=newest&offset=&time=1h",
+        "start=newest",
+        "start=beginning&offset=5",
+    ):
+        assert client.get(f"/topics/orders/messages?{query}").status_code == 200
+    assert [each.start for each in workspace.given.queries] == ["offset", "time", "newest", "beginning"]
 
 
 def test_a_query_for_records_is_read_from_the_form() -> None:

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
@@ -24,7 +24,7 @@ from odradek.console.web.pages import access, brokers, groups, logs, messages, o
 from odradek.console.web.rendering import static_file
 from odradek.console.web.sessions import UserSession, UserSessions
 from odradek.console.web.settings import TOKENS, ConsoleSettings
-from odradek.console.web.views import Page, Views
+from odradek.console.web.views import Page, ViewRequest, Views
 from odradek.console.web.workspace import ClusterWorkspace, Workspace
 
 Connect = Callable[[ConsoleSettings, Mapping[str, Any]], Workspace]
@@ -90,6 +90,7 @@ def application(settings: ConsoleSettings, connect: Connect = ClusterWorkspace) 
         Route("/login", views.login_form(login.log_in), methods=["POST"]),
         Route("/logout", views.login_form(login.log_out), methods=["POST"]),
         Route("/static/{name}", _static, methods=["GET"]),
+        Route("/{path:path}", views.page(_missing), methods=["GET"]),
     ]
 
     @contextlib.asynccontextmanager
@@ -123,6 +124,10 @@ def _streams(settings: ConsoleSettings) -> _Streams:
 
     monitor = StreamsMonitor(settings.streams, settings.interval_s)
     return _Streams({"/streams": StreamsPages(monitor).show}, monitor.running)
+
+
+def _missing(request: ViewRequest) -> NoReturn:
+    raise KeyError(f"page {request.path}")
 
 
 def _static(request: Request) -> Response:

@@ -13,6 +13,8 @@ from urllib.parse import quote, urlencode
 import jinja2
 import js_lib_htmx  # htmx as a package
 
+from odradek.console.timeline import ChangeKind, ClusterChange
+
 _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 DASH: Final = "–"
 HTMX_INTEGRITY: Final = "sha384-0895/pl2MU10Hqc6jd4RvrthNlDiE9U1tWmX7WRESftEDRosgxNsQG/Ze9YMRzHq"
@@ -70,6 +72,20 @@ def words_text(name: str) -> str:
     return name.replace("_", " ").lower()
 
 
+def change_path(change: ClusterChange) -> str:
+    """The page about the object of an event; empty where it names several."""
+    subject = change.subject
+    if subject.endswith("…"):
+        return ""
+    if change.kind in (ChangeKind.GROUP, ChangeKind.REBALANCE):
+        return link("/group", id=subject)
+    if change.kind in (ChangeKind.BROKER, ChangeKind.CONTROLLER):
+        number = subject.removeprefix("broker ")
+        return f"/brokers/{number}" if number.isdigit() else ""
+    topic = subject if change.kind == ChangeKind.TOPIC else subject.rpartition("-")[0]
+    return f"/topics/{quote(topic, safe='')}"
+
+
 def link(path: str, **query: Any) -> str:
     """A path with a query; values that are empty are left out."""
     given = {name: value for name, value in query.items() if value not in (None, "", False)}
@@ -108,6 +124,7 @@ def environment() -> jinja2.Environment:
         clock=clock_text,
         ids=ids_text,
         words=words_text,
+        change_path=change_path,
         segment=lambda text: quote(str(text), safe=""),
     )
     made.globals.update(

@@ -256,7 +256,8 @@ class Views:
             return self._error(view.session, f"There is no {error.args[0]}.", 404, view)
         except CLIENT_ERRORS as error:
             status = {NOT_FOUND: 404, DENIED: 403}.get(exit_code_of(error), 502)
-            return self._error(view.session, failure_of(error).message, status, view)
+            about = f"topic {view.params['topic']}" if status == 404 and "topic" in view.params else ""
+            return self._error(view.session, failure_of(error, about).message, status, view)
         if isinstance(result, Redirect):
             if result.notice:
                 view.session.notices.append(("error" if result.error else "done", result.notice))

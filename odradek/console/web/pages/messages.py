@@ -87,6 +87,8 @@ def query_of(request: ViewRequest) -> RecordQuery:
     start = fields.get("start", STARTS[0])
     if start not in STARTS:
         raise BadInputError(f"start: {start!r} is none of {', '.join(STARTS)}")
+    if start == STARTS[0]:  # an offset or a time that is filled in is meant
+        start = next((name for name in ("offset", "time") if fields.get(name, "").strip()), start)
     amount = 0
     if start == "offset":
         amount = request.number("offset", 0) or 0
