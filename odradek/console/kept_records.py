@@ -15,7 +15,7 @@ class KeptRecords:
 
     def __init__(self, limit: int, *, newest: bool, most_bytes: int = MOST_BYTES) -> None:
         self._limit = limit
-        self._newest = newest
+        self.newest = newest
         self._most_bytes = most_bytes
         self._records: list[ConsumedRecord] = []
         self._bytes = 0
@@ -23,18 +23,22 @@ class KeptRecords:
     @property
     def is_full(self) -> bool:
         """Whether no further record is to be read; never with `newest`."""
-        return not self._newest and (len(self._records) >= self._limit or self._bytes >= self._most_bytes)
+        return not self.newest and (len(self._records) >= self._limit or self._bytes >= self._most_bytes)
+
+    def count_since(self, timestamp_ms: int) -> int:
+        """How many of the kept records have this timestamp or a later one."""
+        return sum(each.timestamp >= timestamp_ms for each in self._records)
 
     def add(self, record: ConsumedRecord) -> None:
         """Keep a record; with `newest` the oldest are dropped, now and then."""
         self._records.append(record)
         self._bytes += size_of(record)
-        if self._newest and (len(self._records) > 2 * self._limit or self._bytes > self._most_bytes):
+        if self.newest and (len(self._records) > 2 * self._limit or self._bytes > self._most_bytes):
             self._cut()
 
     def records(self) -> tuple[ConsumedRecord, ...]:
         """The records by time: with `newest` the newest first, else the oldest first."""
-        if self._newest:
+        if self.newest:
             self._cut()
             return tuple(self._records)
         # The order of partitions is arbitrary; that of times is what a reader expects.

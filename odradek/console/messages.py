@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 STARTS: Final = ("newest", "beginning", "offset", "time")
 MOST_SCANNED: Final = 20_000
+WINDOWS: Final = (500, 4_000, MOST_SCANNED)
+"""Records of all partitions that a search for the newest reads at a time."""
 TIMEOUT_S: Final = 5.0
 _AT_ONCE: Final = 500
 _ANY_PARTITION: Final = -1
@@ -50,6 +52,7 @@ _WRITING: Final[Mapping[str, Any]] = {
 }
 Choose = Callable[[ConsumedRecord], ConsumedRecord | None]
 """The record to keep for a record that was read; None leaves it out."""
+Offsets = Mapping[TopicPartition, int]
 SendHeaders = Sequence[tuple[str, bytes | None]]
 
 
@@ -127,7 +130,8 @@ class RecordBrowser:
         with self._lock:
             # Filters are for the decoded text; without one only the records of the answer are decoded.
             choose = (lambda record: _accepted(decode(record), accepts)) if query.is_filtered else _unchanged
-            scanned, positions = self._read(query, begin, ends, choose, kept)
+            read = self._search_newest if query.is_filtered and kept.newest else self._read
+            scanned, positions = read(query, begin, ends, choose, kept)
             records = kept.records() if query.is_filtered else tuple(map(decode, kept.records()))
         at_end = all(positions[place] >= ends[place] for place in ends)
         return RecordPage(records, scanned, {number: offset for (_, number), offset in positions.items()}, at_end)
@@ -166,15 +170,46 @@ class RecordBrowser:
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, error.str())
         return f"{message.topic()}-{message.partition()}", message.offset()
 
+    def _search_newest(
+        self, query: RecordQuery, begin: Offsets, ends: Offsets, choose: Choose, kept: KeptRecords
+    ) -> tuple[int, dict[TopicPartition, int]]:
+        """As `_read`, but in windows from the end on: most searches need only the first, and where the time runs out,
+        the newest records have been read.
+        """
+        deadline_s, scanned, upper = time.monotonic() + TIMEOUT_S, 0, ends
+        positions: dict[TopicPartition, int] = {}
+        for size in WINDOWS:
+            lower = {place: max(begin[place], end - max(1, size // len(ends))) for place, end in upper.items()}
+            first_ms: dict[TopicPartition, int] = {}
+
+            def noting(record: ConsumedRecord, first_ms: dict[TopicPartition, int] = first_ms) -> ConsumedRecord | None:
+                first_ms.setdefault((record.topic, record.partition), record.timestamp)
+                return choose(record)
+
+            count, reached = self._read(query, lower, upper, noting, kept, deadline_s)
+            scanned, positions = scanned + count, positions or reached
+            unread = [place for place in lower if lower[place] > begin[place]]
+            if all(place in first_ms for place in unread):
+                since_ms = max((first_ms[place] for place in unread), default=0)
+                if not unread or kept.count_since(since_ms) >= query.limit:
+                    break  # no record that is still unread is newer than those
+            if time.monotonic() >= deadline_s:
+                break
+            upper = lower
+        return scanned, positions
+
     def _read(
         self,
         query: RecordQuery,
-        begin: Mapping[TopicPartition, int],
-        ends: Mapping[TopicPartition, int],
+        begin: Offsets,
+        ends: Offsets,
         choose: Choose,
         kept: KeptRecords,
+        deadline_s: float | None = None,
     ) -> tuple[int, dict[TopicPartition, int]]:
         """How many records were read, and the next offset of each partition; the chosen ones go into `kept`."""
+        if deadline_s is None:
+            deadline_s = time.monotonic() + TIMEOUT_S
         positions = dict(begin)
         left = {place for place, offset in begin.items() if offset < ends[place]}
         scanned = 0
@@ -184,7 +219,7 @@ class RecordBrowser:
         consumer = self._consumer(kafka, query.read_committed)
         consumer.assign([kafka.TopicPartition(*place, begin[place]) for place in sorted(left)])
         try:
-            for place, record in _polled(kafka, consumer):
+            for place, record in _polled(kafka, consumer, deadline_s):
                 if record is None or record.offset >= ends[place]:
                     positions[place] = max(positions[place], ends[place])
                 else:
@@ -218,9 +253,10 @@ class RecordBrowser:
         return consumer
 
 
-def _polled(kafka: Any, consumer: confluent_kafka.Consumer) -> Iterator[tuple[TopicPartition, ConsumedRecord | None]]:
-    """Records as they come, and None at the end of a partition, for `TIMEOUT_S` at most. Raises KafkaError."""
-    deadline_s = time.monotonic() + TIMEOUT_S
+def _polled(
+    kafka: Any, consumer: confluent_kafka.Consumer, deadline_s: float
+) -> Iterator[tuple[TopicPartition, ConsumedRecord | None]]:
+    """Records as they come, and None at the end of a partition, until the deadline. Raises KafkaError."""
     # librdkafka looks for the coordinator of its group.id, which no request here needs.
     unused = (kafka.KafkaError.GROUP_AUTHORIZATION_FAILED,)
     while time.monotonic() < deadline_s:

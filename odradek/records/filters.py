@@ -8,8 +8,8 @@ text), `key`, `headers`, `topic`, `partition`, `offset` and `timestamp`:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
 
 from odradek.records.consumed import ConsumedRecord, json_value
 
@@ -76,23 +76,28 @@ def expression_filter(text: str) -> Filter:
     except celpy.CELParseError as error:
         raise FilterError(f"{text!r} is not a CEL expression: {error}") from error
 
+    # A conversion takes as long as the evaluation.
+    fields = {name: field_of for name, field_of in _FIELDS.items() if name in text}
+
     def matches(record: ConsumedRecord) -> bool:
-        fields: dict[str, Any] = {
-            "value": json_value(record),
-            "key": _text(record.key),
-            "headers": {name: _text(value) for name, value in record.headers},
-            "topic": record.topic,
-            "partition": record.partition,
-            "offset": record.offset,
-            "timestamp": record.timestamp,
-        }
-        activation = {name: celpy.json_to_cel(value) for name, value in fields.items()}
+        activation = {name: celpy.json_to_cel(field_of(record)) for name, field_of in fields.items()}
         try:
             return bool(program.evaluate(activation))
         except celpy.CELEvalError:
             return False
 
     return matches
+
+
+_FIELDS: Final[Mapping[str, Callable[[ConsumedRecord], Any]]] = {
+    "value": json_value,
+    "key": lambda record: _text(record.key),
+    "headers": lambda record: {name: _text(value) for name, value in record.headers},
+    "topic": lambda record: record.topic,
+    "partition": lambda record: record.partition,
+    "offset": lambda record: record.offset,
+    "timestamp": lambda record: record.timestamp,
+}
 
 
 def all_of(filters: Iterable[Filter]) -> Filter:

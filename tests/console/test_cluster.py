@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from random import Random
 
 import pytest
 from confluent_kafka import Consumer, Producer
@@ -148,6 +149,29 @@ def test_records_are_browsed_filtered_continued_and_written(bootstrap: str, clie
         assert browser.record_at(client, (name, 1), 4) is None
         internal = browser.browse(client, RecordQuery("__consumer_offsets", limit=5))
         assert all(each.key is None or each.key.startswith(b"{") for each in internal.records)
+    finally:
+        browser.close()
+
+
+def test_a_search_for_the_newest_reads_no_more_than_it_needs(
+    bootstrap: str, client: AdminClient, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it finds is what a search through all records finds, with partitions of different pace."""
+    monkeypatch.setattr("odradek.console.messages.WINDOWS", (20, 100, 20_000))
+    topics.create_topics(client, [topics.CreatableTopic(name, 3, 1)])
+    producer, draw, now_ms = Producer({"bootstrap.servers": bootstrap}), Random(5), 1_700_000_000_000
+    written = [(now_ms + number, draw.choice("abcd"), min(draw.randrange(9), 2)) for number in range(500)]
+    for timestamp, value, partition in written:
+        producer.produce(name, value.encode(), partition=partition, timestamp=timestamp)
+    assert producer.flush(30) == 0
+    browser = RecordBrowser({"bootstrap.servers": bootstrap})
+    try:
+        for text, limit, most in (("a", 3, 150), ("b", 10, 499), ("c", 200, 500), ("e", 5, 500)):
+            found = browser.browse(client, RecordQuery(name, text=text, limit=limit))
+            wanted = [timestamp for timestamp, value, _ in reversed(written) if value == text][:limit]
+            assert [each.timestamp for each in found.records] == wanted, text
+            assert (found.at_end, 0 < found.scanned <= most) == (True, True), found.scanned
+        assert found.scanned == len(written)
     finally:
         browser.close()
 
