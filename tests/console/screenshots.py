@@ -106,6 +106,7 @@ def main() -> int:
                 for each in threads:
                     each.start()
                 eventually(lambda: count[0] > RECORDS_FOR_PLOTS)
+                eventually(lambda: b"Group billing falls behind" in urllib.request.urlopen(address).read())
                 shoot(browser, address, "/", "overview")
                 shoot(browser, address, "/topics/orders/messages", "messages", "dark")
                 shoot(browser, address, "/topics/orders/configs/min.insync.replicas", "config")
