@@ -110,7 +110,7 @@ class ConsumerGroupDescribe:
         described.group_state = group.state.value
         described.group_epoch = group.group_members.epoch
         described.assignment_epoch = group.group_members.target_epoch
-        described.assignor_name = group.steps.assignor
+        described.assignor_name = group.steps.target.assignor
         members = tuple(group.group_members.members.values())
         described.members = SlicedList(self._member(group, member) for member in items_of(members))
         return described

@@ -21,8 +21,19 @@ from functools import partial
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from odradek.broker.coordinator.state.pending_writes import COMMITTED, PendingWrite, PendingWrites
-from odradek.broker.runtime.state.effects import Append, CancelTimer, Each, KeyValue, Now, Reply, SetTimer, TimerName
+from odradek.broker.runtime.state.effects import (
+    Append,
+    CancelTimer,
+    Each,
+    KeyValue,
+    Now,
+    Offload,
+    Reply,
+    SetTimer,
+    TimerName,
+)
 from odradek.broker.runtime.timers import Clock, Timer, Timers
+from odradek.broker.runtime.turns import Run, at_once
 from odradek.broker.runtime.turns import each as items_of
 from odradek.protocol.errors import ErrorCode, KafkaError
 
@@ -147,13 +158,19 @@ class CoordinatorEventProcessor(Generic[Machine]):
     """Performs the effects of the state machines of one coordinator."""
 
     def __init__(
-        self, writer: PartitionWriter, transactional_writer: TransactionalWriter | None, clock: Clock, timers: Timers
+        self,
+        writer: PartitionWriter,
+        transactional_writer: TransactionalWriter | None,
+        clock: Clock,
+        timers: Timers,
+        run_in_turns: Run = at_once,
     ) -> None:
         """`transactional_writer` is None for a coordinator whose records are never part of a transaction."""
         self._writer = writer
         self._transactional_writer = transactional_writer
         self._clock = clock
         self._set_timer = timers.at
+        self._run_in_turns = run_in_turns
         self._hosted: dict[Machine, _Hosted[Machine]] = {}
         self._effects: deque[tuple[_Hosted[Machine], Any]] = deque()
         self._performing = False
@@ -241,8 +258,22 @@ class CoordinatorEventProcessor(Generic[Machine]):
                 hosted.timers[name] = self._set_timer(deadline_ms, partial(self._fire, hosted, name))
             case CancelTimer(name):
                 _cancel_timer(hosted, name)
+            case Offload(parts, event):
+                self._run_in_turns(partial(self._compute, hosted, parts(items_of), event))
             case _:
                 hosted.led.shard.perform(hosted.machine, effect, hosted.led.epoch)
+
+    def _compute(self, hosted: _Hosted[Machine], parts: Iterator[Any], event: Callable[[Any, Now], Effects]) -> None:
+        """Compute the next part, and continue with a later turn."""
+        try:
+            if hosted.is_ended or (part := next(parts, None)) is None:
+                return
+        except Exception:
+            log.exception("cannot compute key=%s", hosted.key)
+            return
+        self._enqueue(hosted, event(part, self.now()))
+        self._run()
+        self._run_in_turns(partial(self._compute, hosted, parts, event))
 
     def _send_late_replies(self) -> None:
         late = self._late_replies

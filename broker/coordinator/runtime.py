@@ -114,7 +114,9 @@ class CoordinatorRuntime(Generic[Machine, Shard]):
         self._run_in_turns = run_in_turns
         self._awaits_replication = awaits_replication
         self._contexts: dict[int, CoordinatorContext[Machine]] = {}
-        self._processor = CoordinatorEventProcessor[Machine](coordinator_log, transactional_writer, clock, timers)
+        self._processor = CoordinatorEventProcessor[Machine](
+            coordinator_log, transactional_writer, clock, timers, run_in_turns
+        )
 
     # --- partitions ---
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Mapping
 
 import pytest
@@ -17,12 +16,8 @@ from odradek.broker.group.state.consumer_assignors import (
     assign_uniform,
 )
 from tests.machines import kafka_assigns
-from tests.machines.kafka_assigns import Question, text, topic_id
-
-
-def specs(members: Mapping[str, MemberSpec], assigned: Mapping[str, Assignment]) -> dict[str, MemberSpec]:
-    """The members, owning the partitions assigned to them."""
-    return {member_id: spec._replace(owned=assigned[member_id]) for member_id, spec in members.items()}
+from tests.machines.assignor_questions import random_groups, specs
+from tests.machines.kafka_assigns import text, topic_id
 
 
 def sizes(assigned: Mapping[str, Assignment]) -> list[int]:
@@ -142,29 +137,6 @@ def test_uneven_subscriptions_are_balanced() -> None:
         "c": MemberSpec(None, both, {}),
     }
     assert sorted(sizes(assign_uniform(members, counts))) == [3, 3, 3]
-
-
-def random_groups(seed: int) -> list[Question]:
-    """Fresh groups, and the assignments after members join, leave and change their subscriptions."""
-    source = random.Random(seed)
-    questions = []
-    for _ in range(150):
-        counts = {topic_id(number): source.randint(1, 12) for number in range(1, source.randint(2, 6))}
-        alike = source.random() < 0.5
-        shared = tuple(sorted(source.sample(sorted(counts), source.randint(1, len(counts)))))
-        members: dict[str, MemberSpec] = {}
-        for place in range(source.randint(1, 8)):
-            topics = tuple(sorted(source.sample(sorted(counts), source.randint(1, len(counts)))))
-            instance = f"i{source.randint(0, 99)}-{place}" if source.random() < 0.3 else None
-            members[f"m{place}"] = MemberSpec(instance, shared if alike else topics, {})
-        for name, assign in ASSIGNORS.items():
-            questions.append(Question(name, members, counts))
-            later = specs(members, assign(members, counts))
-            for member_id in source.sample(sorted(later), source.randint(0, len(later) - 1)):
-                del later[member_id]
-            later[f"n{source.randint(0, 9)}"] = MemberSpec(None, shared, {})
-            questions.append(Question(name, later, counts))
-    return questions
 
 
 @pytest.mark.jvm

@@ -155,7 +155,7 @@ def test_the_assignor_is_the_one_that_most_members_request() -> None:
     for name in "ab":
         join(harness, name, "t", "u", assignor="range")
     join(harness, "c", "t", "u", assignor="uniform")
-    assert membership(harness).steps.assignor == "range"
+    assert membership(harness).steps.target.assignor == "range"
     targets = membership(harness).group_members.targets
     assert all(len(set(each.values())) == 1 for each in targets.values()), "the same run of both topics"
 

@@ -6,13 +6,17 @@ member a range of adjacent partitions of each of its topics, the same range of t
 that they can be joined; it moves as many as that requires (Kafka's RangeAssignor since 4.0).
 
 Both are functions of the members, in their order, of their previous assignments, and of the existing topics. Where
-Kafka iterates over topics in the order of a hash table, these functions iterate in the order of topic ids.
+Kafka iterates over topics in the order of a hash table, these functions iterate in the order of topic ids. Their loops
+over members and topics are loops over `each(items)`, which may be interrupted; nothing outside changes their input.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Final, NamedTuple
+from collections.abc import Mapping
+from typing import Final, NamedTuple, Protocol
+
+from odradek.broker.group.state.interruptible import at_once, in_order
+from odradek.broker.runtime.state.effects import Each
 
 Assignment = Mapping[bytes, frozenset[int]]
 """Topic id (16 bytes) -> partitions; a topic without partitions is not in it."""
@@ -30,22 +34,30 @@ class MemberSpec(NamedTuple):
     owned: Assignment
 
 
-Assignor = Callable[[Mapping[str, MemberSpec], Mapping[bytes, int]], dict[str, Assignment]]
-"""(members, number of partitions of each existing topic) -> the assignment of each member."""
+class Assignor(Protocol):
+    """Assigns the partitions of topics to members."""
+
+    def __call__(
+        self, members: Mapping[str, MemberSpec], counts: Mapping[bytes, int], each: Each = ..., /
+    ) -> dict[str, Assignment]:
+        """The assignment of each member; `counts` has the number of partitions of each existing topic."""
+        ...
 
 
-def assign_range(members: Mapping[str, MemberSpec], counts: Mapping[bytes, int]) -> dict[str, Assignment]:
+def assign_range(
+    members: Mapping[str, MemberSpec], counts: Mapping[bytes, int], each: Each = at_once
+) -> dict[str, Assignment]:
     """Ranges of adjacent partitions. Static members come first, by instance id, so that their ranges stay the same."""
     subscribers: dict[bytes, int] = {}
-    for member in members.values():
-        for topic in member.topics:
+    for member in each(members.values()):
+        for topic in each(member.topics):
             subscribers[topic] = subscribers.get(topic, 0) + 1
     reached = dict.fromkeys(subscribers, 0)
-    extra = {topic: counts[topic] % count for topic, count in subscribers.items()}
+    extra = {topic: counts[topic] % count for topic, count in each(subscribers.items())}
     assigned: dict[str, Assignment] = {}
-    for member_id in sorted(members, key=lambda each: _range_order(each, members[each])):
+    for member_id in in_order(members, lambda member_id: _range_order(member_id, members[member_id]), each):
         given = {}
-        for topic in members[member_id].topics:
+        for topic in each(members[member_id].topics):
             start = reached[topic]
             end = start + counts[topic] // subscribers[topic]
             if extra[topic]:
@@ -63,31 +75,39 @@ def _range_order(member_id: str, member: MemberSpec) -> tuple[bool, str]:
     return not static, member.instance_id if member.instance_id is not None else member_id
 
 
-def assign_uniform(members: Mapping[str, MemberSpec], counts: Mapping[bytes, int]) -> dict[str, Assignment]:
+def assign_uniform(
+    members: Mapping[str, MemberSpec], counts: Mapping[bytes, int], each: Each = at_once
+) -> dict[str, Assignment]:
     """Equally many partitions for each member, with as few moves as that requires."""
     subscriptions = [member.topics for member in members.values()]
     if not any(subscriptions):
         return {member_id: {} for member_id in members}
-    if all(topics == subscriptions[0] for topics in subscriptions):
-        return _assign_alike(members, subscriptions[0], counts)
-    return _Uneven(members, counts).assign()
+    if all(topics == subscriptions[0] for topics in each(subscriptions)):
+        return _assign_alike(members, subscriptions[0], counts, each)
+    return _Uneven(members, counts, each).assign()
 
 
 def _assign_alike(
-    members: Mapping[str, MemberSpec], topics: tuple[bytes, ...], counts: Mapping[bytes, int]
+    members: Mapping[str, MemberSpec], topics: tuple[bytes, ...], counts: Mapping[bytes, int], each: Each
 ) -> dict[str, Assignment]:
     """All members subscribe to the same topics: take partitions above the quota away, then fill up to the quota."""
     wanted = frozenset(topics)
-    taken = {(topic, index) for member in members.values() for topic, owned in member.owned.items() for index in owned}
-    free = [(topic, index) for topic in topics for index in range(counts[topic]) if (topic, index) not in taken]
+    taken: dict[bytes, set[int]] = {}
+    for member in each(members.values()):
+        for topic, owned in each(member.owned.items()):
+            taken.setdefault(topic, set()).update(owned)
+    free: list[tuple[bytes, int]] = []
+    for topic in each(topics):
+        has_owner = taken.get(topic, set())
+        free += [(topic, index) for index in range(counts[topic]) if index not in has_owner]
     least, extra = divmod(sum(counts[topic] for topic in topics), len(members))
     kept: dict[str, dict[bytes, list[int]]] = {}
     room: dict[str, int] = {}
-    for place, (member_id, member) in enumerate(members.items()):
+    for place, (member_id, member) in enumerate(each(members.items())):
         may_have_one_more = extra > 0
         quota = least + may_have_one_more
         keep: dict[bytes, list[int]] = {}
-        for topic, owned in member.owned.items():
+        for topic, owned in each(member.owned.items()):
             if topic not in wanted:
                 continue
             indexes = sorted(owned)
@@ -104,49 +124,53 @@ def _assign_alike(
         kept[member_id] = keep
         room[member_id] = quota
     left = iter(free)
-    for member_id, quota in room.items():
-        for _, (topic, index) in zip(range(quota), left, strict=False):
+    for member_id, quota in each(room.items()):
+        for _, (topic, index) in each(zip(range(quota), left, strict=False)):
             kept[member_id].setdefault(topic, []).append(index)
+    return _frozen(kept, each)
+
+
+def _frozen(given: Mapping[str, Mapping[bytes, list[int]]], each: Each) -> dict[str, Assignment]:
     return {
-        member_id: {topic: frozenset(indexes) for topic, indexes in keep.items()} for member_id, keep in kept.items()
+        member_id: {topic: frozenset(indexes) for topic, indexes in each(topics.items())}
+        for member_id, topics in each(given.items())
     }
 
 
 class _Uneven:
     """Members with different topics: assign free partitions to the least loaded member, then balance the load."""
 
-    def __init__(self, members: Mapping[str, MemberSpec], counts: Mapping[bytes, int]) -> None:
+    def __init__(self, members: Mapping[str, MemberSpec], counts: Mapping[bytes, int], each: Each) -> None:
         self._members = list(members)
         self._counts = counts
+        self._each = each
         self._subscribers: dict[bytes, list[int]] = {}
-        for place, member in enumerate(members.values()):
-            for topic in member.topics:
+        for place, member in enumerate(each(members.values())):
+            for topic in each(member.topics):
                 self._subscribers.setdefault(topic, []).append(place)
-        self._owners = {topic: [NO_MEMBER] * counts[topic] for topic in self._subscribers}
+        self._owners = {topic: [NO_MEMBER] * counts[topic] for topic in each(self._subscribers)}
         self._sizes = [0] * len(members)
-        for place, member in enumerate(members.values()):
-            for topic in member.topics:
+        for place, member in enumerate(each(members.values())):
+            for topic in each(member.topics):
                 for index in sorted(member.owned.get(topic, ())):
                     self._owners[topic][index] = place
                     self._sizes[place] += 1
 
     def assign(self) -> dict[str, Assignment]:
-        for topic in self._by_burden(self._subscribers):
+        each = self._each
+        for topic in each(self._by_burden(self._subscribers)):
             free = [index for index, owner in enumerate(self._owners[topic]) if owner == NO_MEMBER]
             balancer = _Balancer(self._subscribers[topic], self._sizes)
             for index in free:
                 self._give(topic, index, balancer.least_loaded())
-        shared = self._by_burden([topic for topic, who in self._subscribers.items() if len(who) > 1])
+        shared = self._by_burden([topic for topic, who in each(self._subscribers.items()) if len(who) > 1])
         if shared:
             self._even_out(shared)
         assigned: list[dict[bytes, list[int]]] = [{} for _ in self._members]
-        for topic, owners in self._owners.items():
+        for topic, owners in each(self._owners.items()):
             for index, owner in enumerate(owners):
                 assigned[owner].setdefault(topic, []).append(index)
-        return {
-            member_id: {topic: frozenset(indexes) for topic, indexes in given.items()}
-            for member_id, given in zip(self._members, assigned, strict=True)
-        }
+        return _frozen(dict(zip(self._members, assigned, strict=True)), each)
 
     def _by_burden(self, topics: list[bytes] | dict[bytes, list[int]]) -> list[bytes]:
         """Topics with the most partitions for each subscriber first, then those with the fewest subscribers."""
@@ -155,13 +179,13 @@ class _Uneven:
             subscribers = len(self._subscribers[topic])
             return -self._counts[topic] / subscribers, subscribers, topic
 
-        return sorted(topics, key=burden)
+        return in_order(topics, burden, self._each)
 
     def _even_out(self, topics: list[bytes]) -> None:
         """Repeat passes over the topics until one pass has moved nothing."""
         last_moved = NO_MEMBER
         for _ in range(MOST_ROUNDS):
-            for place, topic in enumerate(topics):
+            for place, topic in enumerate(self._each(topics)):
                 if place == last_moved:
                     return
                 if self._even_out_topic(topic) or last_moved == NO_MEMBER:

@@ -131,7 +131,7 @@ class ConsumerMembership:
         if former is None or entering.names is not former.names:
             self.check_memory(entering, self._settings.odradek_group_max_metadata_bytes)
         self.steps.enter(entering, now, request.describable)
-        self.steps.retarget()
+        self.steps.target.update()
         member = self.steps.advance(member_id, request.owned)
         self.watch_revocation(member, now)
         self.touch(member, now)
@@ -226,7 +226,7 @@ class ConsumerMembership:
         for member in members:
             self.forget_timers(member.member_id)
             self.steps.remove(member)
-        self.steps.bump()
+        self.steps.target.bump()
 
     # --- timers ---
 
@@ -319,12 +319,14 @@ class ConsumerMembership:
     def unload(self, now: Now) -> list[Effect]:
         """End the group because this broker no longer coordinates it: answer every waiting request."""
         self._is_dead = True
+        self.steps.target.stop()
         self.group_writes.close(ErrorCode.NOT_COORDINATOR)
         return self.group_writes.effects.drain()
 
     def die(self, now: Now) -> list[Effect]:
         """End the group, which is deleted or converted to the classic protocol: cancel all timers."""
         self._is_dead = True
+        self.steps.target.stop()
         for name in list(self.group_writes.effects.armed):
             self.group_writes.effects.disarm(name)
         return self.group_writes.effects.drain()
@@ -337,6 +339,7 @@ class ConsumerMembership:
         for record in others:
             self.group_writes.write_beside(record)
         self._is_dead = True
+        self.steps.target.stop()
         return self.group_writes.drain()
 
     # --- offsets: which commits and fetches the membership allows ---

@@ -93,7 +93,7 @@ class ClassicMembers:
         )
         group.check_memory(entering, self._settings.odradek_group_max_metadata_bytes)
         group.steps.enter(entering, now)
-        group.steps.retarget()
+        group.steps.target.update()
         member = group.steps.advance(member_id, self._owned(subscription))
         effects = group.group_writes.effects
         effects.disarm(("join", member_id))
@@ -165,7 +165,7 @@ class ClassicMembers:
         except KafkaError as refused:
             return refused.code, []
         group.touch(member, now)
-        group.steps.refresh(now, changed=False)
+        group.steps.target.refresh(changed=False)
         behind = member.epoch < group.group_members.epoch or member.state is MemberState.UNREVOKED_PARTITIONS
         if behind or (member.state is MemberState.UNRELEASED_PARTITIONS and not self._waits_for_others(member)):
             self._expect_join(member, now)

@@ -113,10 +113,12 @@ class ConsumerGroupMembers:
         "_owners",
         "_sizes",
         "_static",
+        "_subscribers",
         "epoch",
         "hash",
         "members",
         "memory_bytes",
+        "names",
         "resolved",
         "target_epoch",
         "targets",
@@ -131,6 +133,9 @@ class ConsumerGroupMembers:
         self.resolved: dict[str, Resolved] = {}
         self.memory_bytes = 0
         """The sum of `size_of` of the members."""
+        self.names = 0
+        """How many topics the members subscribe to by name, in all."""
+        self._subscribers: dict[str, int] = {}
         self._sizes: dict[str, int] = {}
         self._static: dict[str, str] = {}
         self._owners: dict[tuple[bytes, int], str] = {}
@@ -163,6 +168,7 @@ class ConsumerGroupMembers:
         """Add or replace a member."""
         self._disown(member.member_id)
         former = self.members.get(member.member_id)
+        self._count(former, member)
         if former is None or former.names is not member.names or former.classic is not member.classic:
             self._measure(member.member_id, size_of(member))
         self.members[member.member_id] = member
@@ -178,6 +184,7 @@ class ConsumerGroupMembers:
         self._disown(member_id)
         self._measure(member_id, 0)
         member = self.members.pop(member_id, None)
+        self._count(member, None)
         if member is not None and member.instance_id is not None and self._static.get(member.instance_id) == member_id:
             del self._static[member.instance_id]
 
@@ -190,9 +197,27 @@ class ConsumerGroupMembers:
         if size:
             self._sizes[member_id] = size
 
+    def _count(self, former: ConsumerMember | None, member: ConsumerMember | None) -> None:
+        """Count the subscriptions of a member that is replaced, added or removed."""
+        for each, by in ((former, -1), (member, 1)):
+            if each is not None:
+                self.names += by * len(each.names)
+                if each.expression:
+                    self._subscribers[each.expression] = self._subscribers.get(each.expression, 0) + by
+        if former is not None and self._subscribers.get(former.expression) == 0:
+            del self._subscribers[former.expression]
+
     def subscribers(self, expression: str) -> int:
         """How many members subscribe by this regular expression."""
-        return sum(member.expression == expression for member in self.members.values())
+        return self._subscribers.get(expression, 0)
+
+    @property
+    def subscriptions(self) -> int:
+        """How many topics the members subscribe to, by name or by expression, in all."""
+        resolved = self.resolved
+        return self.names + sum(
+            count * len(resolved[pattern].topics) for pattern, count in self._subscribers.items() if pattern in resolved
+        )
 
     def topics_of(self, member: ConsumerMember) -> tuple[str, ...]:
         """The names of the topics to which a member subscribes, by name or by expression, ascending."""
@@ -200,10 +225,6 @@ class ConsumerGroupMembers:
         if found is None:
             return member.names
         return tuple(sorted({*member.names, *found.topics}))
-
-    def subscribed(self) -> list[str]:
-        """Every topic to which any member subscribes, ascending."""
-        return sorted({name for member in self.members.values() for name in self.topics_of(member)})
 
     def _disown(self, member_id: str) -> None:
         member = self.members.get(member_id)

@@ -31,7 +31,8 @@ from odradek.broker.group.state.consumer_group_members import (
     Owned,
     Resolved,
 )
-from odradek.broker.runtime.state.effects import KeyValue
+from odradek.broker.group.state.interruptible import at_once
+from odradek.broker.runtime.state.effects import Each, KeyValue
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ProtocolError
 
@@ -76,11 +77,16 @@ class GroupRecord(NamedTuple):
     key: Key
     value: Value | None
 
-    def encode(self) -> KeyValue:
-        """The record as key and value bytes of the log."""
+    def encode(self, each: Each | None = None) -> KeyValue:
+        """The record as key and value bytes of the log; with `each`, the loop over topics can be interrupted."""
         version = VERSIONS[type(self.key)]
         key = version.to_bytes(2, "big") + self.key.encode(version)
-        return key, VALUE_PREFIX + self.value.encode(0) if self.value is not None else None
+        if self.value is None:
+            return key, None
+        if each is not None:
+            parts: list[Any] = [VALUE_PREFIX, *self.value.SLICED_ENCODERS[0](self.value, bytearray(), each)]
+            return key, b"".join(parts)
+        return key, VALUE_PREFIX + self.value.encode(0)
 
 
 def read(version: int, key: bytes, value: bytes | None) -> GroupRecord:
@@ -139,11 +145,13 @@ def target_epoch(group_id: str, epoch: int) -> GroupRecord:
     )
 
 
-def target(group_id: str, member_id: str, assignment: Assignment) -> GroupRecord:
+def target(group_id: str, member_id: str, assignment: Assignment, each: Each = at_once) -> GroupRecord:
     """The target assignment of a member."""
     partitions = [
-        m.ConsumerGroupTargetAssignmentMemberValue.TopicPartition(topic_id=topic_id, partitions=sorted(indexes))
-        for topic_id, indexes in sorted(assignment.items())
+        m.ConsumerGroupTargetAssignmentMemberValue.TopicPartition(
+            topic_id=topic_id, partitions=sorted(assignment[topic_id])
+        )
+        for topic_id in each(sorted(assignment))
     ]
     return GroupRecord(
         m.ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id),

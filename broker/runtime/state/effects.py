@@ -7,7 +7,7 @@ can inspect, delay or lose it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 TimerName = tuple[str, ...]
@@ -63,7 +63,19 @@ class CancelTimer(NamedTuple):
     name: TimerName
 
 
-Effect = Append | Reply | SetTimer | CancelTimer
+class Offload(NamedTuple):
+    """Compute something that takes long, apart from the events of the machine (Kafka: CoordinatorExecutor).
+
+    The shell iterates over `parts(each)` and passes each part to `event` as an event. Events of other requests may come
+    before each part, and before each item of a loop over `each(items)`.
+    """
+
+    parts: Callable[[Each], Iterator[Any]]
+    event: Callable[[Any, Now], list[Any]]
+    """Takes a part and the time; returns effects."""
+
+
+Effect = Append | Reply | SetTimer | CancelTimer | Offload
 
 
 class Effects:
@@ -83,6 +95,10 @@ class Effects:
     def reply(self, token: Any, answer: Any) -> None:
         """Add a reply."""
         self._effects.append(Reply(token, answer))
+
+    def offload(self, parts: Callable[[Each], Iterator[Any]], event: Callable[[Any, Now], list[Any]]) -> None:
+        """Add a computation."""
+        self._effects.append(Offload(parts, event))
 
     def arm(self, name: TimerName, deadline_ms: int) -> None:
         """Set a timer; replaces a timer of this name."""
