@@ -20,6 +20,7 @@ from odradek.broker.replication.offset_search import Known, SlowBatch, SlowSearc
 from odradek.broker.replication.partition import Replica, Replicas, Worker
 from odradek.broker.replication.state.partition import UNKNOWN_OFFSET
 from odradek.broker.runtime.timers import Clock
+from odradek.broker.runtime.turns import keep
 from odradek.broker.security.auth_helper import AuthHelper
 from odradek.broker.security.state.acls import AclOperation, ResourceType
 from odradek.protocol import messages as m
@@ -67,8 +68,10 @@ class ListOffsets:
 
     def handle(self, call: Call, request: m.ListOffsetsRequest) -> m.ListOffsetsResponse | None:
         slow: list[SlowSearch] = []
-        counts = Counter(
-            (topic.name, partition.partition_index) for topic in request.topics for partition in topic.partitions
+        counts = keep(
+            Counter(
+                (topic.name, partition.partition_index) for topic in request.topics for partition in topic.partitions
+            )
         )
         topics: list[TopicResponse] = []
         refused: list[TopicResponse] = []
@@ -92,7 +95,8 @@ class ListOffsets:
                 except SlowBatch as batch:
                     slow.append(SlowSearch(topic.name, partition, answer, batch))
             (topics if authorized else refused).append(TopicResponse(name=topic.name, partitions=answers))
-        response = m.ListOffsetsResponse(topics=topics + refused)
+        topics += refused
+        response = m.ListOffsetsResponse(topics=topics)
         if not slow:
             return response
         self._read_slowly(call, request, response, slow)

@@ -26,6 +26,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable,
 from functools import partial
 from typing import Any, Final, ParamSpec, Protocol, TypeVar
 
+from odradek.broker.runtime.collector import examine_young_objects
 from odradek.broker.runtime.freeing import AT_ONCE, Kept, freeing
 
 T = TypeVar("T")
@@ -227,6 +228,7 @@ class Turns:
                 return
             handler = self._busy.popleft()
             if not handler.resume(ends_ns):
+                examine_young_objects()
                 self._busy.append(handler)
                 self.interruptions += 1
                 break

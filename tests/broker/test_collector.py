@@ -78,6 +78,46 @@ async def main():
 asyncio.run(main())
 """
 
+TURNS = """
+import asyncio, gc, json, time
+from odradek.broker.runtime import turns
+from odradek.broker.runtime.collector import collect_young_objects_only
+
+def keep(phase, info):
+    if phase == "start":
+        examined.append(len(gc.get_objects(generation=0)))
+
+def free():
+    for _ in turns.each(range(100_000)):
+        old.pop()
+    done.append("free")
+
+def create():
+    for number in turns.each(range(60_000)):
+        new.append([number])
+    done.append("create")
+
+async def main():
+    now_ns = 0
+    def clock():
+        nonlocal now_ns
+        now_ns += 5_000
+        return now_ns
+    pool = turns.Turns(clock)
+    pool.run(free)
+    pool.run(create)
+    while len(done) < 2:
+        await asyncio.sleep(0)
+    pool.close()
+
+examined, new, done = [], [], []
+old = [[number] for number in range(100_000)]
+collect_young_objects_only()
+gc.callbacks.append(keep)
+asyncio.run(main())
+print(json.dumps(max(examined, default=0)))
+"""
+
 
 @pytest.fixture(scope="module")
 def measured() -> tuple[list[tuple[int, int]], bool, int]:
@@ -110,3 +150,8 @@ def test_a_young_cycle_is_freed_and_a_second_call_changes_nothing(
 def test_an_old_cycle_is_freed_once_there_are_twice_as_many_objects_until_the_end() -> None:
     outcome = subprocess.run([sys.executable, "-c", OLD_CYCLES], capture_output=True, check=True, text=True)
     assert json.loads(outcome.stdout) == [False, True, False, False]
+
+
+def test_objects_of_a_request_do_not_accumulate_while_those_of_another_are_freed() -> None:
+    outcome = subprocess.run([sys.executable, "-c", TURNS], capture_output=True, check=True, text=True)
+    assert 0 < json.loads(outcome.stdout) < 2 * YOUNG_OBJECTS
