@@ -26,7 +26,7 @@ whose name is in the checkpoint since an earlier topic.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -58,7 +58,7 @@ from odradek.storage.found_logs import REPLACES, FoundLogs
 from odradek.storage.log import Log
 from odradek.storage.log_names import delete_name, future_name, log_name
 from odradek.storage.logs_to_delete import LogsToDelete
-from odradek.storage.offset_checkpoints import OffsetCheckpoints, OffsetOf
+from odradek.storage.offset_checkpoints import CheckpointWrite, OffsetCheckpoints
 from odradek.storage.parallel_recovery import Outcome, Unclean, recover_in_parallel
 from odradek.storage.quarantine import prune, quarantined_bytes
 from odradek.storage.recovery import LoadRequest
@@ -401,10 +401,11 @@ class Directory:
         self.high_watermarks = dict(high_watermarks)
         self.checkpoints.write(HIGH_WATERMARKS, high_watermarks)
 
-    def write_high_watermarks_in_parts(self, offset_of: OffsetOf) -> Generator[None, None, None]:
-        """The same in parts, where the high watermarks have changed. Raises KafkaError."""
-        yield from self.checkpoints.write_in_parts(HIGH_WATERMARKS, offset_of, if_changed=True)
-        self.high_watermarks = dict(self.checkpoints.offsets(HIGH_WATERMARKS))
+    def finish_checkpoint(self, write: CheckpointWrite, error: BaseException | None) -> None:
+        """Receive the outcome of a checkpoint that was written in a thread. Raises KafkaError where the disk failed."""
+        self.checkpoints.finish(write, error)
+        if write.name == HIGH_WATERMARKS:
+            self.high_watermarks = dict(self.checkpoints.offsets(HIGH_WATERMARKS))
 
     # -- the end -------------------------------------------------------------------------------------------------------
 
@@ -440,7 +441,8 @@ class Directory:
             raise failed
 
     def release(self) -> None:
-        """Release the files and the lock, and write nothing."""
+        """Release the files and the lock, and write nothing more."""
+        self.checkpoints.close()
         for _, log in self._all_logs():
             log.close_files()
         lock, self._lock = self._lock, None

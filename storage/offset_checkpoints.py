@@ -1,9 +1,16 @@
-"""Offset checkpoints of a data directory, each with an offset for every log (Kafka: OffsetCheckpointFile)."""
+"""Offset checkpoints of a data directory, each with an offset for every log (Kafka: OffsetCheckpointFile).
+
+A checkpoint is written in a thread where its caller does not need it for its next step: `begin` and the methods in
+parts return a `CheckpointWrite`, whose `run` writes the file, and `finish` receives the outcome. In any order
+of the threads, no write replaces the file of one that has begun later, and `close` ends all writes. The contents of a
+write that has begun may already be in the file, so they count as well where a checkpoint must be written anew.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Generator, Mapping
+import threading
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping
 from typing import Final
 
 from odradek.protocol.topic_partition import TopicPartition
@@ -31,10 +38,49 @@ OffsetOf = Callable[[TopicPartition, Log], int | None]
 _CHECKPOINTS: Final = (RECOVERY_POINTS, HIGH_WATERMARKS, START_OFFSETS, CLEANER_OFFSETS)
 
 
+class _Written:
+    """What the files have: the number of the newest write of each, for threads."""
+
+    __slots__ = ("is_closed", "lock", "numbers")
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.numbers: dict[str, int] = {}
+        self.is_closed = False
+
+
+class CheckpointWrite:
+    """A write of one checkpoint that has begun."""
+
+    __slots__ = ("_data", "_folder", "_written", "name", "number", "offsets")
+
+    def __init__(
+        self, folder: Folder, written: _Written, name: str, number: int, data: bytes, offsets: Offsets
+    ) -> None:
+        self._folder = folder
+        self._written = written
+        self._data = data
+        self.name = name
+        self.number = number
+        """Grows with every write of the directory that begins."""
+        self.offsets = offsets
+
+    def run(self) -> None:
+        """Replace the file, durably, unless a newer one is there or the directory is closed; in any thread.
+
+        Raises OSError.
+        """
+        with self._written.lock:
+            if self._written.is_closed or self._written.numbers.get(self.name, 0) > self.number:
+                return
+            self._folder.replace(self.name, self._data, sync=True)
+            self._written.numbers[self.name] = self.number
+
+
 class OffsetCheckpoints:
     """The checkpoint files of one directory, and their contents."""
 
-    __slots__ = ("_contents", "_failure", "_folder", "_logs")
+    __slots__ = ("_begun", "_contents", "_failure", "_folder", "_in_progress", "_logs", "_newest", "_written")
 
     def __init__(
         self, folder: Folder, failure: DirectoryFailure, logs: Callable[[], list[tuple[TopicPartition, Log]]]
@@ -44,6 +90,10 @@ class OffsetCheckpoints:
         self._logs = logs
         self._failure = failure
         self._contents: dict[str, Offsets] = {}
+        self._newest: dict[str, int] = {}  # the number of the write that left these contents
+        self._written = _Written()
+        self._begun = 0
+        self._in_progress: dict[int, CheckpointWrite] = {}
 
     def __contains__(self, name: str) -> bool:
         """Whether there is a readable checkpoint of this name."""
@@ -71,22 +121,58 @@ class OffsetCheckpoints:
         """The contents of a checkpoint."""
         return self._contents.get(name, {})
 
+    # -- writing
+
+    def begin(self, name: str, offsets: Mapping[TopicPartition, int]) -> CheckpointWrite:
+        """Begin to replace a checkpoint. Raises KafkaError where the directory is offline."""
+        return self._begin(name, encode_offsets(offsets), dict(offsets))
+
+    def _begin(self, name: str, data: bytes, offsets: Offsets) -> CheckpointWrite:
+        self._failure.refuse_if_offline()
+        self._begun += 1
+        write = CheckpointWrite(self._folder, self._written, name, self._begun, data, offsets)
+        self._in_progress[write.number] = write
+        return write
+
+    def finish(self, write: CheckpointWrite, error: BaseException | None) -> None:
+        """Receive the outcome of `write.run`, in the thread that began it. Raises KafkaError where the disk failed."""
+        self._in_progress.pop(write.number, None)
+        if self._written.is_closed:
+            return
+        with self._failure.guard(f"writing {write.name}"):
+            if error is not None:
+                raise error
+        if write.number > self._newest.get(write.name, 0):
+            self._newest[write.name] = write.number
+            self._contents[write.name] = write.offsets
+
+    def is_writing(self, name: str) -> bool:
+        """Whether a write of a checkpoint has begun and not ended."""
+        return any(write.name == name for write in self._in_progress.values())
+
     def write(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
         """Replace a checkpoint, durably. Raises KafkaError."""
-        self._replace(name, encode_offsets(offsets), dict(offsets))
+        self._run(self.begin(name, offsets))
 
-    def _replace(self, name: str, data: bytes, offsets: Offsets) -> None:
-        self._failure.refuse_if_offline()
-        with self._failure.guard(f"writing {name}"):
-            self._folder.replace(name, data, sync=True)
-        self._contents[name] = offsets
+    def _run(self, write: CheckpointWrite) -> None:
+        error: BaseException | None = None
+        try:
+            write.run()
+        except OSError as failed:
+            error = failed
+        self.finish(write, error)
 
-    def write_in_parts(
+    def close(self) -> None:
+        """Write nothing more, also of what has begun; a write that runs in a thread ends before this returns."""
+        with self._written.lock:
+            self._written.is_closed = True
+
+    def begin_in_parts(
         self, name: str, offset_of: OffsetOf, *, if_changed: bool = False
-    ) -> Generator[None, None, None]:
-        """Replace a checkpoint, durably, with an offset of each log, in parts of LOGS_AT_ONCE logs. Raises KafkaError.
+    ) -> Generator[None, None, CheckpointWrite | None]:
+        """Begin to replace a checkpoint with an offset of each log, in parts of LOGS_AT_ONCE logs. Raises KafkaError.
 
-        The last part writes the logs and the offsets of that moment: the other parts only make the text of the entries,
+        The last part reads the logs and the offsets of that moment: the other parts only make the text of the entries,
         which takes most of the time. With `if_changed` the file stays if it has these offsets already.
         """
         made: list[tuple[TopicPartition, Log, int | None, str]] = []
@@ -103,17 +189,35 @@ class OffsetCheckpoints:
             if offset is not None:
                 offsets[partition] = offset
                 lines.append(line if offset == before else encode_offset(partition, offset))
-        if not (if_changed and offsets == self.offsets(name)):
-            self._replace(name, encode_rows(lines), offsets)
+        if if_changed and not self.is_writing(name) and offsets == self.offsets(name):
+            return None
+        return self._begin(name, encode_rows(lines), offsets)
+
+    def write_in_parts(
+        self, name: str, offset_of: OffsetOf, *, if_changed: bool = False
+    ) -> Generator[None, None, None]:
+        """The same, and replace the file with the last part, durably. Raises KafkaError."""
+        write = yield from self.begin_in_parts(name, offset_of, if_changed=if_changed)
+        if write is not None:
+            self._run(write)
+
+    def _possible(self, name: str) -> Iterator[Offsets]:
+        """What a file may have: the contents of the last write that has ended, and of those in progress."""
+        yield self.offsets(name)
+        for write in list(self._in_progress.values()):
+            if write.name == name:
+                yield write.offsets
 
     def remove_stale(self, partition: TopicPartition, logs: Collection[TopicPartition]) -> None:
         """Write each checkpoint that has an entry of `partition` anew, with the entries of `logs` only.
 
         The entry is that of a log that was deleted or has moved away. Raises KafkaError.
         """
-        for name, offsets in self._contents.items():
-            if partition in offsets:
-                self.write(name, {each: offsets[each] for each in offsets if each in logs})
+        for name in _CHECKPOINTS:
+            possible = list(self._possible(name))
+            if any(partition in offsets for offsets in possible):
+                newest = possible[-1]
+                self.write(name, {each: newest[each] for each in newest if each in logs})
 
     def write_recovery_points(self) -> None:
         """Write the recovery points: each log is on stable storage below its own. Raises KafkaError."""
@@ -122,15 +226,28 @@ class OffsetCheckpoints:
 
     def write_recovery_points_in_parts(self) -> Generator[None, None, None]:
         """The same in parts. Raises KafkaError."""
-        return self.write_in_parts(RECOVERY_POINTS, lambda _, log: log.recovery_point)
+        return self.write_in_parts(RECOVERY_POINTS, _recovery_point)
+
+    def begin_recovery_points(self) -> Generator[None, None, CheckpointWrite | None]:
+        """Begin to write the recovery points, in parts. Raises KafkaError."""
+        return self.begin_in_parts(RECOVERY_POINTS, _recovery_point)
 
     def write_start_offsets(self) -> None:
         """Write the start offsets of logs that begin within a segment. Raises KafkaError."""
-        self.write(START_OFFSETS, {name: log.start_offset for name, log in self._logs() if starts_within_segment(log)})
+        for _ in self.write_in_parts(START_OFFSETS, _start_within_segment):
+            pass
+
+    def begin_start_offsets(self) -> Generator[None, None, CheckpointWrite | None]:
+        """Begin to write them, in parts. Raises KafkaError."""
+        return self.begin_in_parts(START_OFFSETS, _start_within_segment)
 
     def write_cleaner_offsets(self) -> None:
         """Write the offsets up to which logs have been compacted. Raises KafkaError."""
         self.write(CLEANER_OFFSETS, self._cleaned())
+
+    def begin_cleaner_offsets(self) -> CheckpointWrite:
+        """Begin to write them. Raises KafkaError."""
+        return self.begin(CLEANER_OFFSETS, self._cleaned())
 
     def cleaner_offsets_differ(self) -> bool:
         """Whether the cleaner's checkpoint is missing, or has other offsets than the logs."""
@@ -142,14 +259,30 @@ class OffsetCheckpoints:
     def on_truncation(self) -> None:
         """Write the checkpoints whose entries exceed the present offsets of a truncated log. Raises KafkaError."""
         logs = self._logs()
-        if any(self.offsets(RECOVERY_POINTS).get(name, 0) > log.recovery_point for name, log in logs):
+
+        def exceed(name: str, present: Callable[[Log], int], absent: int) -> bool:
+            return any(
+                offsets.get(partition, absent) > present(log)
+                for offsets in self._possible(name)
+                for partition, log in logs
+            )
+
+        if exceed(RECOVERY_POINTS, lambda log: log.recovery_point, 0):
             self.write_recovery_points()
-        if any(self.offsets(START_OFFSETS).get(name, 0) > log.start_offset for name, log in logs):
+        if exceed(START_OFFSETS, lambda log: log.start_offset, 0):
             self.write_start_offsets()
-        if any(self.offsets(CLEANER_OFFSETS).get(name, -1) > log.cleaned_to for name, log in logs):
+        if exceed(CLEANER_OFFSETS, lambda log: log.cleaned_to, -1):
             self.write_cleaner_offsets()
 
 
 def starts_within_segment(log: Log) -> bool:
     """Whether the first segment begins below the start of the log, so that only a checkpoint can store the start."""
     return log.start_offset > log.segments[0].base_offset
+
+
+def _start_within_segment(_: TopicPartition, log: Log) -> int | None:
+    return log.start_offset if starts_within_segment(log) else None
+
+
+def _recovery_point(_: TopicPartition, log: Log) -> int:
+    return log.recovery_point

@@ -10,6 +10,7 @@ from odradek.broker.composition.identity import Identity
 from odradek.broker.composition.partition_state_listener import CoordinatorEvents, DiskFailures
 from odradek.broker.network.controller_channel import SendToController
 from odradek.broker.replication.alter_partition_manager import DefaultAlterPartitionManager
+from odradek.broker.replication.checkpoint_writes import CheckpointWrites
 from odradek.broker.replication.fetcher import Fetchers, FetchSettings
 from odradek.broker.replication.log_cleaner import CleanerProcesses, Cleaners, CleanersHere, LogCleaner
 from odradek.broker.replication.replica_manager import ReplicaManager, ReplicaManagerDependencies
@@ -51,7 +52,7 @@ class Replication:
         undo.callback(self.host.retire)  # runs first, so that no new flush starts
         undo.callback(self.fetchers.close)
         undo.callback(alter_partition_manager.close)
-        self.cleaner = _cleaner(context, directories)
+        self.cleaner = _cleaner(context, directories, self.host.checkpoints)
         _schedule(context, self.host, self.cleaner)
         self.replica_manager = ReplicaManager(
             ReplicaManagerDependencies(
@@ -91,7 +92,7 @@ def _fetchers(context: BrokerContext) -> Fetchers:
     return Fetchers(network, settings)
 
 
-def _cleaner(context: BrokerContext, directories: Directories) -> LogCleaner:
+def _cleaner(context: BrokerContext, directories: Directories, checkpoints: CheckpointWrites) -> LogCleaner:
     """The log cleaner. It compacts in worker processes, unless disk and threads are simulated."""
     environment, undo = context.environment, context.undo
     cleaners: Cleaners
@@ -103,7 +104,7 @@ def _cleaner(context: BrokerContext, directories: Directories) -> LogCleaner:
         undo.push_async_callback(waiting.close)
         cleaners = CleanerProcesses(waiting)
     cleaner = LogCleaner(
-        context.config, list(directories), context.replicas, cleaners, context.clock, environment.random
+        context.config, list(directories), context.replicas, cleaners, context.clock, environment.random, checkpoints
     )
     undo.callback(cleaner.close)
     return cleaner

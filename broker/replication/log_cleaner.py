@@ -2,8 +2,8 @@
 
 Every log.cleaner.backoff.ms the cleaner selects the logs that are due and gives those with the largest share of dirty
 bytes to worker processes, at most log.cleaner.threads at a time. When a pass ends, the cleaner replaces the segments,
-writes `cleaner-offset-checkpoint` and starts the next pass at once. On the event loop it only selects logs and renames
-files.
+writes `cleaner-offset-checkpoint` in a thread and starts the next pass at once. On the event loop it only selects logs
+and renames files.
 
 The cleaner skips a log that it cannot compact until the broker restarts: the broker continues to serve the partition,
 logs the reason and counts the log in the metrics (`uncleanable`).
@@ -14,14 +14,16 @@ from __future__ import annotations
 import errno
 import logging
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 from typing import Final, Protocol
 
 from odradek.broker.config.broker_config import BrokerConfig
+from odradek.broker.replication.checkpoint_writes import CheckpointWrites, Written
 from odradek.broker.replication.partition import Replica, Replicas, Worker
 from odradek.broker.runtime.timers import Clock
 from odradek.protocol.errors import KafkaError
-from odradek.storage.checkpoints import CorruptFile
+from odradek.storage.checkpoints import HIGH_WATERMARKS, CorruptFile
 from odradek.storage.cleanable import Cleanable, cleanable_part, request_for
 from odradek.storage.compaction import Cleaned, CleanRequest, CleanStats, clean, clean_on_disk
 from odradek.storage.descriptors import EXHAUSTED, is_exhausted
@@ -125,6 +127,7 @@ class LogCleaner:
         cleaners: Cleaners,
         clock: Clock,
         random: Random,
+        checkpoints: CheckpointWrites,
     ) -> None:
         """Starts no pass before `clean_due_logs`."""
         self._config = config
@@ -133,6 +136,7 @@ class LogCleaner:
         self._cleaners = cleaners
         self._clock = clock
         self._random = random
+        self._checkpoints = checkpoints
         self._under_way: dict[str, Replica] = {}  # by the log's directory
         self._uncleanable: dict[str, Replica] = {}
         self._recent: dict[str, tuple[CleanStats, float]] = {}  # the last pass over each log, and its seconds
@@ -207,14 +211,25 @@ class LogCleaner:
         self._under_way[directory] = replica
 
         def ended(cleaned: Cleaned | None, error: BaseException | None) -> None:
+            if cleaned is not None and not self._closed:
+                seconds = (self._clock.monotonic_ms() - began_ms) / 1000
+                done = partial(replace_segments, cleaned, seconds)
+                self._checkpoint_high_watermark(replica, part.first_uncleanable, done)
+                return
             del self._under_way[directory]
             if self._closed:
                 return
-            if cleaned is not None:
-                self._put_in_place(replica, part, cleaned, (self._clock.monotonic_ms() - began_ms) / 1000)
-            elif error is not None:
+            if error is not None:
                 self._failed(replica, request, error)
+            else:
+                self.clean_due_logs()
+
+        def replace_segments(cleaned: Cleaned, seconds: float, error: KafkaError | None) -> None:
+            del self._under_way[directory]
+            if self._closed:
                 return
+            if error is None:
+                self._put_in_place(replica, part, cleaned, seconds)
             self.clean_due_logs()
 
         self._cleaners.clean(request, ended)
@@ -223,7 +238,6 @@ class LogCleaner:
         if self._replicas.get(replica.topic, replica.partition) is not replica:
             return  # the partition was deleted meanwhile
         try:
-            self._checkpoint_high_watermark(replica, part.first_uncleanable)
             if not replica.swap_in(cleaned):
                 log.info(
                     "log changed during compaction, repeating topic=%s partition=%d", replica.topic, replica.partition
@@ -252,8 +266,8 @@ class LogCleaner:
             stats.records_after,
         )
 
-    def _checkpoint_high_watermark(self, replica: Replica, used: int) -> None:
-        """Make the high watermark durable before the segments are replaced.
+    def _checkpoint_high_watermark(self, replica: Replica, used: int, done: Written) -> None:
+        """Make the high watermark durable before the segments are replaced; then call `done`.
 
         After a restart the leader must expose every record because of which compaction has removed others. Those
         records are below `used`, which was not above the high watermark when the pass began.
@@ -261,13 +275,21 @@ class LogCleaner:
         name = (replica.topic, replica.partition)
         for directory in self._directories:
             if name in directory.logs and directory.high_watermarks.get(name, -1) < used:
-                directory.write_high_watermarks({**directory.high_watermarks, name: replica.machine.high_watermark})
+                marks = {**directory.high_watermarks, name: replica.machine.high_watermark}
+                try:
+                    write = directory.checkpoints.begin(HIGH_WATERMARKS, marks)
+                except KafkaError as error:
+                    done(error)
+                else:
+                    self._checkpoints.start(directory, write, done)
+                return
+        done(None)
 
     def _checkpoint_cleaner_offset(self, replica: Replica) -> None:
         name = (replica.topic, replica.partition)
         for directory in self._directories:
             if name in directory.logs:
-                directory.checkpoints.write_cleaner_offsets()
+                self._checkpoints.start(directory, directory.checkpoints.begin_cleaner_offsets())
 
     # ---- failures and metrics
 

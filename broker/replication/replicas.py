@@ -20,6 +20,7 @@ from odradek.broker.config.broker_config import BrokerConfig
 from odradek.broker.config.topic_config import effective_values
 from odradek.broker.config.types import ConfigError
 from odradek.broker.replication.alter_log_dirs import ReplicaMoves
+from odradek.broker.replication.checkpoint_writes import CheckpointWrites
 from odradek.broker.replication.partition import AlterPartitionManager, Replica, Replicas, Worker
 from odradek.broker.replication.state.partition import PartitionMachine
 from odradek.broker.runtime.purgatory import check_and_complete
@@ -27,11 +28,13 @@ from odradek.broker.runtime.timers import Clock
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.topic_partition import TopicPartition
 from odradek.storage.absent import absent_log
+from odradek.storage.checkpoints import HIGH_WATERMARKS, RECOVERY_POINTS, START_OFFSETS
 from odradek.storage.config import LogConfig
 from odradek.storage.descriptors import is_exhausted
 from odradek.storage.directories import Directories, emptiest
 from odradek.storage.directory import Directory
 from odradek.storage.log import Log
+from odradek.storage.offset_checkpoints import OffsetOf
 
 log = logging.getLogger(__name__)
 
@@ -95,6 +98,7 @@ class ReplicaHost:
         self._worker = worker
         self._alter_partition_manager = alter_partition_manager
         self._on_failure = on_failure
+        self.checkpoints = CheckpointWrites(worker)
         self.moves = ReplicaMoves(directories, replicas, clock, worker)
         for directory in directories:
             directory.on_failure = self._directory_failed
@@ -300,27 +304,32 @@ class ReplicaHost:
             replica.shrink_isr()
 
     def write_recovery_points(self) -> Parts:
-        """Checkpoint the recovery points."""
+        """Checkpoint the recovery points, in threads."""
         for directory in self._online():
-            yield from _quiet_parts(directory.checkpoints.write_recovery_points_in_parts())
+            yield from self.checkpoints.run(directory, RECOVERY_POINTS, directory.checkpoints.begin_recovery_points())
 
-    def write_start_offsets(self) -> None:
-        """Checkpoint the start offsets of the logs."""
+    def write_start_offsets(self) -> Parts:
+        """Checkpoint the start offsets of the logs, in threads."""
         for directory in self._online():
-            quietly(directory.checkpoints.write_start_offsets)
+            yield from self.checkpoints.run(directory, START_OFFSETS, directory.checkpoints.begin_start_offsets())
 
     def write_high_watermarks(self) -> Parts:
-        """Checkpoint the high watermarks. Logs without a replica, because no control request has named them yet, keep
-        their checkpoint.
+        """Checkpoint the high watermarks, in threads. Logs without a replica, because no control request has named them
+        yet, keep their checkpoint.
         """
         for directory in self._online():
+            marks = self._high_watermarks_of(directory)
+            parts = directory.checkpoints.begin_in_parts(HIGH_WATERMARKS, marks, if_changed=True)
+            yield from self.checkpoints.run(directory, HIGH_WATERMARKS, parts)
 
-            def offset_of(name: TopicPartition, _: Log, noted: Mapping[TopicPartition, int]) -> int | None:
-                replica = self._replicas.get(*name)
-                return noted.get(name) if replica is None else replica.machine.high_watermark
+    def _high_watermarks_of(self, directory: Directory) -> OffsetOf:
+        noted = directory.high_watermarks
 
-            marks = partial(offset_of, noted=directory.high_watermarks)
-            yield from _quiet_parts(directory.write_high_watermarks_in_parts(marks))
+        def offset_of(name: TopicPartition, _: Log) -> int | None:
+            replica = self._replicas.get(*name)
+            return noted.get(name) if replica is None else replica.machine.high_watermark
+
+        return offset_of
 
     def retire(self) -> None:
         """The broker stops: take the replicas offline and end moves between directories."""
@@ -330,8 +339,10 @@ class ReplicaHost:
 
     def close(self, broker_epoch: int = -1) -> None:
         """Flush and close every log, write the checkpoints and the clean shutdown files. Call `retire` before."""
-        for _ in self.write_high_watermarks():
-            pass
+        for directory in self._online():
+            marks = self._high_watermarks_of(directory)
+            for _ in _quiet_parts(directory.checkpoints.write_in_parts(HIGH_WATERMARKS, marks, if_changed=True)):
+                pass
         for directory in self._directories:
             quietly(partial(directory.close, now_ms=self._clock.now_ms(), broker_epoch=broker_epoch))
 

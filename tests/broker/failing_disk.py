@@ -34,6 +34,10 @@ class Disk(OsDisk):
     def replace(self, path: str, data: Buffer, *, sync: bool) -> None:
         if self.write_error and self.place in path:
             raise OSError(self.write_error, "planted")
+        if sync and self.place in path:
+            self.syncs += 1
+            self.on_sync()
+            assert self.gate.wait(20)
         super().replace(path, data, sync=sync)
 
     def rename(self, old: str, new: str) -> None:

@@ -37,6 +37,37 @@ async def shown_lost(client: Client, *lost: tuple[str, int]) -> dict[tuple[str, 
     )
 
 
+@pytest.mark.parametrize(
+    ("name", "interval"),
+    [
+        ("replication-offset-checkpoint", "replica.high.watermark.checkpoint.interval.ms"),
+        ("recovery-point-offset-checkpoint", "log.flush.offset.checkpoint.interval.ms"),
+        ("log-start-offset-checkpoint", "log.flush.start.offset.checkpoint.interval.ms"),
+        pytest.param("cleaner-offset-checkpoint", "log.cleaner.backoff.ms", marks=pytest.mark.slow),
+    ],
+)
+async def test_a_checkpoint_on_a_slow_disk_delays_no_client(tmp_path: Path, name: str, interval: str) -> None:
+    disk = Disk()
+    properties = {interval: "20", "log.initial.task.delay.ms": "20"}
+    configs = {"cleanup.policy": "compact", "segment.bytes": "1024", "min.cleanable.dirty.ratio": "0.01"}
+    async with running_broker(tmp_path / "d", properties, disk=disk) as broker:
+        client = await Client.connect(broker.port)
+        await client.create_topic("t", configs=configs)
+        disk.hold(f"/{name}")
+        try:
+            async with asyncio.timeout(DEADLINE_S):
+                while not disk.syncing.is_set():  # a pass of the cleaner needs records under keys, twice
+                    answer = await client.produce("t", batch(b"x" * 400, key=b"key"))
+                    assert answer.error_code == 0
+            begun = disk.syncs
+            for _ in range(20):
+                assert (await client.produce("t", batch(b"x" * 400, key=b"key"))).error_code == 0
+            assert disk.syncs == begun, "a task waits for the checkpoint before it"
+        finally:
+            disk.gate.set()
+    assert (tmp_path / "d" / name).exists()
+
+
 @pytest.mark.parametrize("fault", ["write", "read-only", "fsync", "checkpoint", "deletion"])
 async def test_a_directory_on_a_failed_disk_goes_offline_and_the_other_stays_online(tmp_path: Path, fault: str) -> None:
     """A file system becomes read-only under open files when it finds an error; `mount -o remount,ro` refuses to."""

@@ -10,6 +10,7 @@ from random import Random
 import pytest
 
 from odradek.broker.config.broker_config import BrokerConfig
+from odradek.broker.replication.checkpoint_writes import CheckpointWrites
 from odradek.broker.replication.log_cleaner import CleanersHere, LogCleaner
 from odradek.broker.replication.partition import Replica
 from odradek.broker.replication.state.partition import LeaderAndIsr
@@ -49,7 +50,13 @@ class Compacted(Places):
     def compact(self) -> None:
         config = BrokerConfig({"broker.id": "0", "log.dirs": ",".join(self.paths)})
         cleaners = CleanersHere(self.disk, self.hands)
-        LogCleaner(config, list(self.directories), self.replicas, cleaners, Clock(), Random(1)).clean_due_logs()
+        checkpoints = CheckpointWrites(self.hands)
+        directories = list(self.directories)
+        LogCleaner(config, directories, self.replicas, cleaners, Clock(), Random(1), checkpoints).clean_due_logs()
+        self.settle()
+
+    def checkpoint(self) -> None:
+        list(self.host.write_high_watermarks())
         self.settle()
 
     def offsets(self) -> list[int]:
@@ -66,7 +73,7 @@ def crashes_of_a_pass() -> list[MemoryDisk]:
     broker = Compacted(MemoryDisk(), ("/a",))
     broker.start(leads=True)
     broker.write(2)
-    list(broker.host.write_high_watermarks())
+    broker.checkpoint()
     broker.write(20)
     left: list[MemoryDisk] = []
     broker.disk.plan.before = lambda: left.append(broker.disk.fork())
@@ -116,10 +123,10 @@ def test_the_checkpoint_keeps_the_high_watermark_of_a_log_without_a_control_requ
     broker = Compacted(MemoryDisk(), ("/a",))
     broker.start(leads=True)
     broker.write(5)
-    list(broker.host.write_high_watermarks())
+    broker.checkpoint()
     restarted = Compacted(broker.disk.fork(), ("/a",))
     restarted.open()
-    list(restarted.host.write_high_watermarks())
+    restarted.checkpoint()
     assert restarted.checkpointed() == {NAME: 5}
 
 
@@ -127,7 +134,7 @@ def test_a_recreated_log_does_not_inherit_the_old_high_watermark() -> None:
     broker = Compacted(MemoryDisk(), ("/a",))
     broker.start(leads=True)
     broker.write(5)
-    list(broker.host.write_high_watermarks())
+    broker.checkpoint()
     broker.host.release(NAME, delete=True)
     restarted = Compacted(broker.disk.fork(), ("/a",))
     restarted.open()
