@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from odradek.broker.group.state.classic_group import ClassicGroup
 from odradek.broker.group.state.classic_membership import Membership
 from odradek.broker.group.state.classic_rebalance import ANSWER, AT_ONCE, JOIN, STORE, SYNC
 from odradek.broker.group.state.classic_requests import (
@@ -17,10 +18,12 @@ from odradek.broker.group.state.classic_requests import (
     SyncResult,
     Terms,
 )
+from odradek.broker.group.state.records import read_group
 from odradek.broker.group.state.settings import GroupSettings
 from odradek.broker.runtime.state.effects import Append, Effect, Now, Reply, TimerName
 from odradek.broker.runtime.turns import Turns
 from odradek.protocol import messages as m
+from odradek.protocol.encoded import EncodedArray
 from odradek.protocol.errors import ErrorCode
 from tests.broker.stepping_turns import SteppingClock
 from tests.machines.group_harness import GROUP, Harness, Slot
@@ -259,6 +262,38 @@ def consumers(harness: Harness, count: int) -> list[str]:
     harness.time.advance(0)
     assert {slot.answer.assignment for slot in synced} == {b"assigned"}
     return ids
+
+
+@pytest.mark.parametrize("rebalances", [False, True])
+def test_the_record_of_a_large_group_is_made_in_one_event_and_appended_in_the_next(
+    monkeypatch: pytest.MonkeyPatch, rebalances: bool
+) -> None:
+    made: list[int] = []
+    make = ClassicGroup.record_with
+
+    def record_with(group: ClassicGroup, members: EncodedArray) -> tuple[bytes, bytes]:
+        made.append(len(members))
+        return make(group, members)
+
+    monkeypatch.setattr(ClassicGroup, "record_with", record_with)
+    group = LargeGroup()
+    group.end_join()
+    group.answers()
+    for member_id in reversed(group.ids):
+        group.sync(member_id)
+    while not made:
+        group.fire(STORE)
+    assert (made, group.machine.group.in_log, group.machine.state.value) == ([MEMBERS], None, "CompletingRebalance")
+    if rebalances:
+        group.perform(group.machine.leave(group.ids[1], None, group.now)[1])
+    assert (STORE in group.machine.armed) is not rebalances
+    group.store()
+    stored = group.machine.group.in_log
+    assert (stored is None) is rebalances
+    if stored is not None:
+        value = read_group(stored)
+        assert [each.assignment for each in value.members] == [b"assigned"] * MEMBERS
+        assert [each.member_id for each in value.members] == group.ids
 
 
 def test_a_static_member_returns_to_a_large_group_without_work_for_the_others() -> None:

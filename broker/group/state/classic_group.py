@@ -27,7 +27,7 @@ from odradek.broker.group.state.records import (
 )
 from odradek.broker.runtime.state.effects import Each, Now
 from odradek.protocol import messages as m
-from odradek.protocol.encoded import EncodedElement
+from odradek.protocol.encoded import EncodedArray, EncodedElement
 from odradek.protocol.errors import ErrorCode
 
 CONSUMER: Final = "consumer"
@@ -69,7 +69,11 @@ class ClassicGroup:
         Without `assignments` the members keep theirs.
         """
         elements = [each.encoded or self.encode(each, assignments) for each in self.group_members]
-        return group_record(self.group_id, self._generation_value(encoded_members(elements)))
+        return self.record_with(encoded_members(elements))
+
+    def record_with(self, members: EncodedArray) -> tuple[bytes, bytes]:
+        """The record of the current generation with these members, which are all of the group."""
+        return group_record(self.group_id, self._generation_value(members))
 
     def encode(self, member: Member, assignments: Mapping[str, bytes] | None) -> EncodedElement:
         """Encode a member with its assignment for the record of the current generation."""

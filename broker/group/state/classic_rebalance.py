@@ -9,13 +9,14 @@ group between two parts is handled in that state. If it begins a rebalance, join
 generation, and syncs are answered as if it had come later: the rebalance does not end before that.
 
 So are the examination of all members at the end of the join phase (`JOIN` again; the group has its former state until
-the last part) and the encoding of all members for the record of the generation (`STORE`).
+the last part) and the encoding of all members for the record of the generation (`STORE`). The record of a large group
+is made in one event and appended in the next.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from itertools import repeat
 from operator import attrgetter
@@ -35,6 +36,7 @@ from odradek.broker.group.state.classic_requests import (
     Terms,
 )
 from odradek.broker.group.state.classic_sessions import ClassicSessions
+from odradek.broker.group.state.records import encoded_members
 from odradek.broker.group.state.settings import GroupSettings
 from odradek.broker.runtime.state.effects import Now, TimerName
 from odradek.protocol.errors import ErrorCode
@@ -47,6 +49,47 @@ AT_ONCE: Final = 250
 """Members that are answered, removed or encoded in one event: about two milliseconds."""
 NO_ASSIGNMENTS: Final[Mapping[str, bytes]] = {}
 JOIN_TOKEN: Final = attrgetter("join_token")
+SYNC_TOKEN: Final = attrgetter("sync_token")
+
+
+class Unanswered:
+    """Joins and syncs whose outcome is decided, by their members and tokens, and the errors of syncs.
+
+    It has no object of its own for each of them: those of 20,000 members take as long as all the rest of an event.
+    """
+
+    __slots__ = ("_errors", "_members", "_tokens")
+
+    def __init__(self) -> None:
+        self._members: deque[Member] = deque()
+        self._tokens: deque[Any] = deque()
+        self._errors: deque[ErrorCode] = deque()
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    def add(self, members: Collection[Member], tokens: Iterable[Any], error: ErrorCode) -> None:
+        """Add the requests of these members, which have the same outcome."""
+        self._members.extend(members)
+        self._tokens.extend(tokens)
+        self._errors.extend(repeat(error, len(members)))
+
+    def pop(self) -> tuple[Member, Any, ErrorCode]:
+        """Remove the request that has waited longest."""
+        return self._members.popleft(), self._tokens.popleft(), self._errors.popleft()
+
+    def keep_syncs(self) -> None:
+        """Remove all but syncs."""
+        for _ in range(len(self)):
+            member, token, error = self.pop()
+            if token is member.sync_token is not None:
+                self.add((member,), (token,), error)
+
+    def clear(self) -> None:
+        """Remove all."""
+        self._members.clear()
+        self._tokens.clear()
+        self._errors.clear()
 
 
 class ClassicRebalance:
@@ -58,8 +101,7 @@ class ClassicRebalance:
         self._settings = settings
         self._unsynced: dict[str, None] = {}
         self._overdue: deque[Member] = deque()  # did not sync, and are to be removed
-        # Joins and syncs whose outcome is decided, by their tokens, and the errors of syncs.
-        self._unanswered: deque[tuple[Member, Any, ErrorCode]] = deque()
+        self._unanswered = Unanswered()
         # While the first generation gathers: (the present delay, by how much it may still be prolonged).
         self._initial_delay: tuple[int, int] | None = None
         self._new_member_during_delay = False
@@ -67,6 +109,8 @@ class ClassicRebalance:
         self._storing_generation = -1
         self._assignments = NO_ASSIGNMENTS
         self._unencoded: deque[Member] = deque()  # for the record with these assignments
+        self._encoded = encoded_members([])  # the other members, for the same record
+        self._record: tuple[bytes, bytes] | None = None
 
     # --- the join phase ---
 
@@ -88,7 +132,7 @@ class ClassicRebalance:
 
     def prepare(self, now: Now) -> None:
         """Begin a rebalance: wait until all members have joined."""
-        self._unanswered = deque(each for each in self._unanswered if each[1] is each[0].sync_token is not None)
+        self._unanswered.keep_syncs()
         if self._group.state is ClassicGroupState.COMPLETING:
             self._refuse_assignment(ErrorCode.REBALANCE_IN_PROGRESS, now)
         self._unsynced.clear()
@@ -162,8 +206,9 @@ class ClassicRebalance:
         self._group.become(ClassicGroupState.COMPLETING, now)
         self._unsynced = dict.fromkeys(self._group.group_members.ids())
         self._sessions.effects.arm(SYNC, now.monotonic_ms + decided.rebalance_timeout_ms)
-        joined = list(self._group.group_members)
-        self._answer(list(zip(joined, map(JOIN_TOKEN, joined), repeat(ErrorCode.NONE), strict=False)), now)
+        members = list(self._group.group_members)
+        self._unanswered.add(members, map(JOIN_TOKEN, members), ErrorCode.NONE)
+        self._answer(len(members), now)
 
     def _decided(self) -> NextGeneration | None:
         """What the members have decided; None where a part of them is not examined yet."""
@@ -176,10 +221,9 @@ class ClassicRebalance:
 
     # --- answers ---
 
-    def _answer(self, requests: list[tuple[Member, Any, ErrorCode]], now: Now) -> None:
-        """Answer these requests behind those that wait; many of them in later events, after the work of this one."""
-        self._unanswered.extend(requests)
-        if len(requests) <= AT_ONCE:
+    def _answer(self, added: int, now: Now) -> None:
+        """Answer the requests that wait; where many were added, in later events, after the work of this one."""
+        if added <= AT_ONCE:
             self.answer_more(now)
         else:
             self._sessions.effects.arm(ANSWER, now.monotonic_ms)
@@ -187,7 +231,7 @@ class ClassicRebalance:
     def answer_more(self, now: Now) -> None:
         """Answer a part of the joins and syncs whose outcome is decided."""
         for _ in range(min(len(self._unanswered), AT_ONCE)):
-            member, token, error = self._unanswered.popleft()
+            member, token, error = self._unanswered.pop()
             if token is not None and token is member.sync_token:
                 result = SyncResult(error) if error else self._group.sync_result(member)
                 self._sessions.answer_sync(member, result)
@@ -226,17 +270,22 @@ class ClassicRebalance:
         No member changes meanwhile: that would have begun a rebalance.
         """
         if self._unencoded:
-            for _ in range(min(len(self._unencoded), AT_ONCE)):
-                self._group.encode(self._unencoded.popleft(), self._assignments)
+            part = [self._unencoded.popleft() for _ in range(min(len(self._unencoded), AT_ONCE))]
+            self._encoded.add([self._group.encode(member, self._assignments) for member in part])
             self._sessions.effects.arm(STORE, now.monotonic_ms)
             return
-        assignments = self._assignments
+        if self._encoded and self._record is None:
+            self._record = self._group.record_with(self._encoded)
+            self._sessions.effects.arm(STORE, now.monotonic_ms)
+            return
+        assignments, record = self._assignments, self._record
         self._stop_storing()
-        self._store(GenerationStored(self._group.generation, assignments), assignments)
+        self._store(GenerationStored(self._group.generation, assignments), assignments, record=record)
 
     def _stop_storing(self) -> None:
         self._assignments = NO_ASSIGNMENTS
         self._unencoded.clear()
+        self._encoded, self._record = encoded_members([]), None
         self._sessions.effects.disarm(STORE)
 
     def synced(self, member: Member) -> None:
@@ -296,8 +345,9 @@ class ClassicRebalance:
 
     def _answer_syncs(self, error: ErrorCode, now: Now) -> None:
         # Their sessions are suspended while their syncs wait.
-        members = self._group.group_members
-        self._answer([(each, each.sync_token, error) for each in members if each.sync_token is not None], now)
+        waiting = [each for each in self._group.group_members if each.sync_token is not None]
+        self._unanswered.add(waiting, map(SYNC_TOKEN, waiting), error)
+        self._answer(len(waiting), now)
 
     # --- members that leave ---
 
@@ -328,9 +378,12 @@ class ClassicRebalance:
         token: GenerationStored | ReturnStored,
         assignments: Mapping[str, bytes] | None,
         undo: Callable[[], None] | None = None,
+        record: tuple[bytes, bytes] | None = None,
     ) -> None:
-        """Append the current generation with these assignments; `undo` reverts the changes that led to it."""
-        record = self._group.generation_record(assignments)
+        """Append the current generation with these assignments, as `record` where it is made already; `undo` reverts
+        the changes that led to it.
+        """
+        record = record or self._group.generation_record(assignments)
         before, self._group.in_log = self._group.in_log, record[1]
         restore = partial(setattr, self._group, "in_log", before)
         self._sessions.effects.append([record], token, (restore,) if undo is None else (restore, undo))
