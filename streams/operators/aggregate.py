@@ -16,6 +16,7 @@ from odradek.streams.nodes import NodeContext
 from odradek.streams.operators.table import StoreView, TableStore, View, cache_forwards, forwarder
 from odradek.streams.records import Change, Headers, LateChange, Process
 from odradek.streams.stores.interface import PUT_NOT_DONE, VALID_TO_UNDEFINED, VersionedKeyValueStore
+from odradek.streams.stores.keyvalue import CachedKeyValueStore
 
 Aggregator = Callable[[Any, Any, Any], Any]
 
@@ -75,6 +76,10 @@ class StreamAggregate(AggregationOperator):
         initializer, aggregator, task, dropped = self._initializer, self._aggregator, node.task, node.dropped
         get, put = opened.get, opened.put
         forwards = forward is not cache_forwards  # else no change has to be created
+        if initializer is zero and aggregator is count and not forwards and isinstance(opened, CachedKeyValueStore):
+            count_in = opened.counter()
+            if count_in is not None:
+                return _bind_count(node, count_in)
 
         def process(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
             if key is None or value is None:
@@ -93,19 +98,7 @@ class StreamAggregate(AggregationOperator):
             if forwards:
                 forward(key, Change(new, old if sends_old_values else None), timestamp, headers)
 
-        def process_count(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
-            if key is None or value is None:
-                dropped()
-                return
-            task.timestamp, task.headers = timestamp, headers
-            found = get(key)
-            if found is None:
-                put(key, (1, timestamp))
-            else:
-                old, before = found
-                put(key, (old + 1, before if before > timestamp else timestamp))
-
-        return process_count if aggregator is count and not forwards else process
+        return process
 
     def _bind_versioned(self, node: NodeContext, opened: Any, forward: Process) -> Process:
         initializer, aggregator, task, dropped = self._initializer, self._aggregator, node.task, node.dropped
@@ -125,6 +118,20 @@ class StreamAggregate(AggregationOperator):
             _forward(put(key, new, timestamp), key, new, old if sends_old_values else None, timestamp, headers, forward)
 
         return process
+
+
+def _bind_count(node: NodeContext, count_in: Callable[[Any, int], None]) -> Process:
+    """The function of one task for counts in a cache."""
+    task, dropped = node.task, node.dropped
+
+    def process(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+        if key is None or value is None:
+            dropped()
+            return
+        task.timestamp, task.headers = timestamp, headers
+        count_in(key, timestamp)
+
+    return process
 
 
 class StreamReduce(AggregationOperator):

@@ -7,13 +7,15 @@ operator has not reached the window's end plus the grace.
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from odradek.streams.nodes import NodeContext
+from odradek.streams.operators.aggregate import count, zero
 from odradek.streams.operators.emission import Closed, LateRecords, final_results, without_key
 from odradek.streams.operators.table import View, WithoutPast
 from odradek.streams.records import NO_TIMESTAMP, Change, Headers, Process, Stamped, Window, Windowed, make_tuple
+from odradek.streams.stores.windows import CountInWindows, SegmentedWindowStore, suffix_of
 from odradek.streams.windows import EmitStrategy, TimeWindows, UnlimitedWindows, Windows, end_of
 
 Initializer = Callable[[], Any]
@@ -103,6 +105,10 @@ class WindowedAggregate(WindowedTable):
         starts_for, size, grace = starts_of(self._windows), self._windows.size_ms, self._windows.grace_ms
         initializer, aggregator = self._initializer, self._aggregator
         store, forwards, emit = self._bound(node)
+        if initializer is zero and aggregator is count and not forwards and emit is None:
+            count_in = store.counter() if isinstance(store, SegmentedWindowStore) else None
+            if count_in is not None and isinstance(self._windows, TimeWindows):
+                return self._bind_count(node, self._windows, count_in)
         task, forward, fetch, put, send_old = node.task, node.forward, store.fetch, store.put, self.send_old
         late = LateRecords(node, self.late)
         observed = NO_TIMESTAMP
@@ -136,6 +142,34 @@ class WindowedAggregate(WindowedTable):
                     task.timestamp, task.headers = timestamp, headers
             if emit is not None:
                 emit(close_time, headers)
+
+        return process
+
+    def _bind_count(self, node: NodeContext, of: TimeWindows, count_in: CountInWindows) -> Process:
+        """The function of one task for counts in a cache: the windows of many records are computed once."""
+        task, late, size, grace = node.task, LateRecords(node, self.late), of.size_ms, of.grace_ms
+        observed, first, last = NO_TIMESTAMP, 0, -1
+        windows: Sequence[tuple[int, bytes]] = ()
+
+        def process(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+            nonlocal observed, windows, first, last
+            if key is None:
+                without_key(node)
+                return
+            task.timestamp, task.headers = timestamp, headers
+            if timestamp > observed:
+                observed = timestamp
+            if not first <= timestamp <= last:
+                windows, first, last = windows_around(of, timestamp)
+            close_time = observed - grace
+            if windows[0][0] + size > close_time:
+                count_in(key, timestamp, windows)
+                return
+            for start, _ in windows:
+                if start + size <= close_time:
+                    windowed = Windowed(key, Window(start, end_of(start, size)))
+                    late.drop(windowed, value, timestamp, headers, close_time, observed)
+            count_in(key, timestamp, [each for each in windows if each[0] + size > close_time])
 
         return process
 
@@ -211,6 +245,17 @@ def starts_of(windows: TimeWindows | UnlimitedWindows | Windows) -> Callable[[in
         return windows.starts_for
     size = windows.size_ms
     return lambda timestamp: (timestamp - timestamp % size,)
+
+
+def windows_around(windows: TimeWindows, timestamp: int) -> tuple[list[tuple[int, bytes]], int, int]:
+    """The windows that contain a timestamp, as starts with `suffix_of` them, and the first and last timestamp that
+    exactly these contain.
+    """
+    starts, size, advance = windows.starts_for(timestamp), windows.size_ms, windows.advance_ms
+    earliest, latest = starts[0], starts[-1]
+    begin_of_earliest = earliest + size - advance if earliest > 0 else 0  # where the window before it has ended
+    first, last = max(latest, begin_of_earliest), min(latest + advance, earliest + size) - 1
+    return [(start, suffix_of(start)) for start in starts], first, last
 
 
 def in_order_of_time(store: Any, lower: int, upper: int) -> Iterator[tuple[Windowed, Any, int]]:

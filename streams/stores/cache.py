@@ -10,13 +10,14 @@ Sizes are computed as in Java, so that evictions happen at the same moments.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from sortedcontainers import SortedList
 
 from odradek.streams.records import Headers
-from odradek.streams.stores.lru_entries import CELL, SIZE, Entry, LruEntries
+from odradek.streams.stores.lru_entries import SIZE, Entry, LruEntries
 
 __all__ = ["ENTRY_BYTES", "Entry", "NamedCache", "ThreadCache", "headers_bytes"]
 
@@ -41,7 +42,7 @@ class ThreadCache:
         self.size = 0
         self.caches: dict[str, NamedCache] = {}
 
-    def named(self, namespace: str, write: Callable[[list[tuple[bytes, Entry]]], None]) -> NamedCache:
+    def named(self, namespace: str, write: Callable[[Iterator[tuple[bytes, Entry]]], None]) -> NamedCache:
         """The cache of one store (the namespace is task and name). `write` gets flushed dirty entries."""
         cache = self.caches[namespace] = NamedCache(self, write)
         return cache
@@ -66,7 +67,7 @@ class NamedCache:
 
     __slots__ = ("_order", "_write", "entries", "misses", "thread")
 
-    def __init__(self, thread: ThreadCache, write: Callable[[list[tuple[bytes, Entry]]], None]) -> None:
+    def __init__(self, thread: ThreadCache, write: Callable[[Iterator[tuple[bytes, Entry]]], None]) -> None:
         self.thread = thread
         self.entries = LruEntries()
         self.misses = 0
@@ -85,7 +86,7 @@ class NamedCache:
             self._order.add(key)
         thread.size += self.entries.put(key, entry)
         if thread.size > thread.limit:
-            self._make_room()
+            self.make_room()
 
     def keep(self, key: bytes, entry: Entry) -> None:
         """Add an entry that was read from the store below. The key must not be cached yet."""
@@ -93,9 +94,10 @@ class NamedCache:
             self._order.add(key)
         self.thread.size += self.entries.keep(key, entry)
         if self.thread.size > self.thread.limit:
-            self._make_room()
+            self.make_room()
 
-    def _make_room(self) -> None:
+    def make_room(self) -> None:
+        """Evict entries until all caches of the thread fit, or this one has none."""
         thread = self.thread
         while (
             thread.size > thread.limit and self.entries
@@ -119,13 +121,11 @@ class NamedCache:
         self._flush([])
 
     def _flush(self, evicted: list[tuple[bytes, Entry]]) -> None:
-        rows = self.entries.take_dirty()  # before anything is forwarded, since that may write to this cache
-        batch = evicted + rows  # the evicted entry goes first
-        if batch:
-            self._write(batch)
-        for key, entry in rows:
-            if entry[CELL] is None:
-                self._delete(key)
+        # Taken before anything is forwarded, since that may write to this cache; the evicted entry goes first.
+        rows, deleted = self.entries.take_dirty()
+        self._write(itertools.chain(evicted, rows))
+        for key in deleted:
+            self._delete(key)
 
     def _delete(self, key: bytes) -> None:
         entry = self.entries.pop(key)

@@ -277,6 +277,41 @@ class CachedKeyValueStore(PlainKeyValueStore):
 
         return get, put
 
+    def counter(self) -> Callable[[Any, int], None] | None:
+        """A function that counts one record: its key and its timestamp. None where entries are not counts."""
+        if not self._codec.holds_counts:
+            return None
+        name, to_bytes, known_key = self.name, self._key_serde.serialize, self._known_key
+        context, cache, add = self._context, self._cache, self._cache.entries.count
+        thread, make_room = cache.thread, cache.make_room
+        get, put, fixed_size = self.get, self.put, ENTRY_BYTES + self._cell_bytes
+
+        def count(key: Any, timestamp: int) -> None:
+            try:
+                raw_key = to_bytes(key)
+            except Exception as error:
+                raise unreadable(name, "key", key, error) from error
+            topic, headers = context.topic, context.headers
+            size = len(raw_key) + fixed_size
+            if topic is not None:
+                size += len(topic)
+            if headers:
+                size += headers_bytes(headers)
+            known = key if known_key else None
+            try:
+                grown = add(raw_key, known, size, timestamp, headers, topic, context.partition, context.offset)
+            except Exception:
+                grown = None  # `put` raises what is wrong, with the name of the store
+            if grown is None:
+                found = get(key)
+                put(key, (1, timestamp) if found is None else (found[0] + 1, max(found[1], timestamp)))
+                return
+            thread.size += grown
+            if thread.size > thread.limit:
+                make_room()
+
+        return count
+
     def peek(self, key: Any) -> Any:
         """The result of `get`; a miss does not enter the cache, so that no query flushes other entries."""
         raw_key = self._bytes(key)
@@ -307,7 +342,7 @@ class CachedKeyValueStore(PlainKeyValueStore):
         for key, value in entries:
             self.put(key, value)
 
-    def _write_down(self, batch: list[tuple[bytes, Entry]]) -> None:
+    def _write_down(self, batch: Iterator[tuple[bytes, Entry]]) -> None:
         """Write, log and forward flushed entries, each with the context of the record that wrote it."""
         context, codec, listener = self._context, self._codec, self._listener
         current = (context.timestamp, context.headers, context.topic, context.partition, context.offset)

@@ -8,7 +8,9 @@ specification; a test compares both.
 
 from __future__ import annotations
 
+import struct
 from collections import OrderedDict
+from collections.abc import Iterator
 from typing import Any, Final
 
 from odradek.streams.records import Headers
@@ -22,6 +24,9 @@ plain tuple, since each put creates one.
 """
 CELL: Final = 0
 SIZE: Final = 3  # `_lru_entries.c` has the same number
+
+
+_pack_count: Final = struct.Struct(">q").pack
 
 
 class LruEntriesInPython:
@@ -60,6 +65,37 @@ class LruEntriesInPython:
         self._entries.move_to_end(key)
         return entry[SIZE] - (0 if before is None else before[SIZE])
 
+    def count(
+        self,
+        key: bytes,
+        known: Any,
+        size: int,
+        timestamp: int,
+        headers: Headers,
+        topic: str | None,
+        partition: int,
+        offset: int,
+        /,
+    ) -> int | None:
+        """Add one to the count of a key, whose cell is (count, latest timestamp), as `get` and then `put` would. The
+        bytes of a count are those of a big-endian integer of 8 bytes.
+
+        `size` is that of the entry without these bytes, `known` the key as an object; the rest is the record that is
+        counted. Returns by how many bytes all entries have grown; None where there is no count, which then stays so.
+        Raises OverflowError for a count of more than 8 bytes, and TypeError or SystemError for another cell.
+        """
+        entry = self.get(key)
+        if entry is None or entry[CELL] is None:
+            return None
+        before, latest = entry[CELL]
+        try:
+            raw = _pack_count(before + 1)
+        except struct.error as error:
+            raise OverflowError("the count is too large") from error
+        cell = (before + 1, max(latest, timestamp))
+        size += len(raw)
+        return self.put(key, (cell, raw, known, size, timestamp, headers, topic, partition, offset))
+
     def pop(self, key: bytes, /) -> Entry | None:
         """Remove an entry, dirty or not, and return it; None where there is none."""
         self._dirty.pop(key, None)
@@ -74,11 +110,13 @@ class LruEntriesInPython:
         self._dirty.pop(key, None)
         return key, entry, dirty
 
-    def take_dirty(self) -> list[tuple[bytes, Entry]]:
-        """The dirty entries in the order of their last writes. They stay as clean ones."""
+    def take_dirty(self) -> tuple[Iterator[tuple[bytes, Entry]], list[bytes]]:
+        """The dirty entries in the order of their last writes, which stay as clean ones, and the keys of those that
+        are deletions. Later changes do not change what the iterator returns.
+        """
         rows = [(key, self._entries[key]) for key in self._dirty]
         self._dirty.clear()
-        return rows
+        return iter(rows), [key for key, entry in rows if entry[CELL] is None]
 
     def keys(self) -> list[bytes]:
         """All keys, the least recently used one first."""
@@ -97,5 +135,6 @@ try:
     from odradek.streams.stores import _lru_entries
 
     LruEntries = _lru_entries.LruEntries
+    LruEntries.count  # noqa: B018 - an extension that was built from older sources does not have it
 except (ImportError, AttributeError):  # installed without a compiler, or built from older sources
     LruEntries = LruEntriesInPython

@@ -134,7 +134,7 @@ class TimedStore(StateStore):
         self._send_old = send_old_values
         return self._spec.caching
 
-    def _write_down(self, batch: list[tuple[bytes, Entry]]) -> None:
+    def _write_down(self, batch: Iterator[tuple[bytes, Entry]]) -> None:
         """Write, log and forward flushed entries, each with the context of the record that wrote it."""
         context, codec, listener = self._context, self._codec, self._listener
         current = (context.timestamp, context.headers, context.topic, context.partition, context.offset)

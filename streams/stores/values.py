@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 from odradek.streams.errors import StreamsError
+from odradek.streams.serdes import LONG as INT64
 from odradek.streams.stores.interface import ChangelogRecord, StoreContext, unreadable
 
 if TYPE_CHECKING:
@@ -37,6 +38,11 @@ class ValueCodec:
         self.deserialize = serde.deserialize
         self.immutable = serde.immutable
         self.encode = self._make_encode()
+
+    @property
+    def holds_counts(self) -> bool:
+        """Whether values are integers of 8 bytes with timestamps, as those of `LruEntries.count`."""
+        return self.stamped and self.immutable and self.serialize == INT64.serialize
 
     def _make_encode(self) -> Callable[[Any], tuple[Any, bytes | None]]:
         """encode(): cell and bytes of a value. It raises SerializationError."""

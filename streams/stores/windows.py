@@ -9,7 +9,7 @@ changelog have separate counters: a put of None, which changes nothing among dup
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from odradek.streams.records import Window, Windowed, make_tuple
@@ -29,6 +29,14 @@ _start: Final = _START.unpack_from
 _LAST_SEQUENCE: Final = 0x7FFFFFFF
 _CACHED_BYTES: Final = 12 + 8 + ENTRY_BYTES
 """The size of a cached row beyond bare key and value: start and sequence number; Java's has the segment, too."""
+
+
+CountInWindows = Callable[[Any, int, "Sequence[tuple[int, bytes]]"], None]
+
+
+def suffix_of(start: int) -> bytes:
+    """What follows the key in the row of a window."""
+    return _pack(start, 0)
 
 
 def window_start(row: bytes) -> int:
@@ -121,6 +129,48 @@ class SegmentedWindowStore(TimedStore, TimestampedWindowStore):
             put_entry(raw_key + _pack(window_start, 0), record)
 
         return put
+
+    def counter(self) -> CountInWindows | None:
+        """A function that counts one record: its key, its timestamp, and (start, `suffix_of` it) of each window that
+        contains it. None for a store whose entries are not counts in a cache.
+        """
+        cache, codec = self._cache, self._codec
+        if cache is None or self._duplicates or not codec.holds_counts:
+            return None
+        name, to_bytes, known_key = self.name, self._key_serde.serialize, self._key_serde.immutable
+        context, add, thread, make_room = self._context, cache.entries.count, cache.thread, cache.make_room
+        fetch, put = self.fetch, self.put
+
+        def count(key: Any, timestamp: int, windows: Sequence[tuple[int, bytes]]) -> None:
+            try:
+                raw_key = to_bytes(key)
+            except Exception as error:
+                raise unreadable(name, "key", key, error) from error
+            topic, headers, partition, offset = context.topic, context.headers, context.partition, context.offset
+            size = len(raw_key) + _CACHED_BYTES + 8  # of the timestamp
+            if topic is not None:
+                size += len(topic)
+            if headers:
+                size += headers_bytes(headers)
+            known = key if known_key else None
+            for start, suffix in windows:
+                row = raw_key + suffix
+                try:
+                    grown = add(row, known, size, timestamp, headers, topic, partition, offset)
+                except Exception:
+                    grown = None  # `put` raises what is wrong, with the name of the store
+                if grown is None:
+                    found = fetch(key, start)
+                    if found is None:
+                        put(key, (1, timestamp), start)
+                    else:
+                        put(key, (found[0] + 1, max(found[1], timestamp)), start)
+                    continue
+                thread.size += grown
+                if thread.size > thread.limit:
+                    make_room()
+
+        return count
 
     def put(self, key: Any, value: Any, window_start: int) -> None:
         raw_key = self._bytes(key)
