@@ -126,6 +126,8 @@ class MapSegments:
         self._interval = interval_ms
         self._oldest = 0
         self._known = self._find()
+        self._latest, self._prefix = -1, b""
+        """The segment of the latest write, and the first bytes of its rows."""
 
     def _find(self) -> set[int]:
         """The segments that existed at the opening."""
@@ -138,12 +140,15 @@ class MapSegments:
         return found
 
     def get(self, at: int, key: bytes) -> Any:
-        return self._rows.get(_pack(at // self._interval) + key)
+        segment = at // self._interval
+        return self._rows.get(_pack(segment) + key) if segment in self._known else None
 
     def put(self, at: int, key: bytes, cell: Any) -> None:
         segment = at // self._interval
-        self._known.add(segment)
-        self._rows.put(_pack(segment) + key, cell)
+        if segment != self._latest:
+            self._known.add(segment)
+            self._latest, self._prefix = segment, _pack(segment)
+        self._rows.put(self._prefix + key, cell)
 
     def numbers_from(self, at: int) -> list[int]:
         """The numbers of the segments from that of a time on, the last first."""
@@ -180,6 +185,7 @@ class MapSegments:
         expired = {each for each in self._known if each < oldest}
         if expired:
             self._known -= expired
+            self._latest = -1
             self._rows.delete_range(_pack(0), _pack(oldest))
 
     def store_size(self) -> StoreSize | None:

@@ -139,7 +139,7 @@ class SegmentedWindowStore(TimedStore, TimestampedWindowStore):
             return None
         name, to_bytes, known_key = self.name, self._key_serde.serialize, self._key_serde.immutable
         context, add, thread, make_room = self._context, cache.entries.count, cache.thread, cache.make_room
-        fetch, put = self.fetch, self.put
+        fetch_row, bytes_of, put_entry = self._get, codec.bytes_of, cache.put
 
         def count(key: Any, timestamp: int, windows: Sequence[tuple[int, bytes]]) -> None:
             try:
@@ -158,13 +158,13 @@ class SegmentedWindowStore(TimedStore, TimestampedWindowStore):
                 try:
                     grown = add(row, known, size, timestamp, headers, topic, partition, offset)
                 except Exception:
-                    grown = None  # `put` raises what is wrong, with the name of the store
+                    grown = None  # `bytes_of` raises what is wrong, with the name of the store
                 if grown is None:
-                    found = fetch(key, start)
-                    if found is None:
-                        put(key, (1, timestamp), start)
-                    else:
-                        put(key, (found[0] + 1, max(found[1], timestamp)), start)
+                    found = fetch_row(start, row)
+                    cell = (1, timestamp) if found is None else (found[0] + 1, max(found[1], timestamp))
+                    raw = bytes_of(cell[0])
+                    entry = (cell, raw, known, size + len(raw), timestamp, headers, topic, partition, offset)
+                    put_entry(row, entry)
                     continue
                 thread.size += grown
                 if thread.size > thread.limit:
