@@ -18,15 +18,19 @@ unexport PYTHONDONTWRITEBYTECODE
 # The order of sets is the same in every run.
 export PYTHONHASHSEED := 0
 
-.PHONY: run test jars programs lint branches memory check quick quick-memory format wheel docs bench simulate mutants explore soak sanitize hostile compose-check screenshots clean
+.PHONY: run test long jars programs lint branches memory check quick quick-memory format wheel docs bench simulate mutants explore soak sanitize hostile compose-check screenshots clean
 
 run: .venv/.installed
 	@exec $(BIN)/odradek broker --override broker.id=0 --override listeners=PLAINTEXT://127.0.0.1:9092 \
 		--override log.dirs=data --override group.initial.rebalance.delay.ms=0
 
+# Two at a time, in this order. Make would keep what the long tests print until they end, so they print to descriptor 3.
 test: .venv/.installed-dev
-	$(MAKE) --no-print-directory --jobs 2 --output-sync=line jars lint branches programs memory
-	$(BIN)/python -m pytest -n 4 --dist loadgroup --no-loadscope-reorder -m "(slow or jvm) and not memory"
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync=line branches long lint memory 3>&1
+
+long: jars programs
+	@(: >&3) 2>/dev/null || exec 3>&1; \
+		exec $(BIN)/python -m pytest -n 5 --dist loadgroup --no-loadscope-reorder -m "(slow or jvm) and not memory" >&3
 
 jars:
 	$(BIN)/python -m tests.jvm fetch
@@ -38,7 +42,7 @@ lint:
 	$(BIN)/python -m tests.lint
 
 branches:
-	$(BIN)/python -m pytest $(QUICK) -p tests.branch_coverage -m "not slow and not jvm and not memory"
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -p tests.branch_coverage -m "not slow and not jvm and not memory"
 
 memory:
 	$(BIN)/python -m pytest -m memory $(MEASURE_MEMORY)
