@@ -46,10 +46,11 @@ PAGES = (
     "/topics/topic-0007",
     "/topics/topic-0007/messages",
     "/topics/topic-0007/messages?text=99",
+    "/topics/topic-0007/messages?text=none",
 )
 READ = "topic-0007"
 RECORDS = 20_000
-"""Of that topic; its page of messages reads the newest, and a filter all of them."""
+"""Of that topic; its page of messages reads the newest, a search backwards until it has enough: none of all."""
 PAINT = "performance.getEntriesByName('first-contentful-paint')[0]?.startTime ?? null"
 
 
