@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from odradek.broker.group.offset_metadata_manager import OffsetMetadataManager
 from odradek.broker.group.state.offsets import NO_EPOCH, NO_OFFSET, FetchedOffset
 from odradek.broker.metadata.cache import MetadataCache
-from odradek.broker.runtime.turns import SlicedList, in_turn
+from odradek.broker.runtime.turns import SlicedList, in_turn, keep
 from odradek.broker.runtime.turns import each as items_of
 from odradek.broker.security.auth_helper import AuthHelper
 from odradek.broker.security.state.acls import AclOperation, ResourceType
@@ -73,7 +73,9 @@ class OffsetFetch:
         refused: list[FetchedOffset] = []
         found: list[FetchedOffset] = []
         if request.topics is not None:
-            wanted = _once((topic.name, index) for topic in request.topics for index in topic.partition_indexes)
+            wanted = without_duplicates(
+                (topic.name, index) for topic in request.topics for index in topic.partition_indexes
+            )
         if not self._may_describe(call, request.group_id):
             error = ErrorCode.GROUP_AUTHORIZATION_FAILED
         else:
@@ -120,14 +122,14 @@ class OffsetFetch:
         found: list[FetchedOffset] = []
         unknown = []
         if group.topics is not None:
-            wanted = []
+            wanted = SlicedList()
             for topic in group.topics:
                 name = self._metadata_cache.name_of(topic.topic_id) if by_id else topic.name
                 if name is None:
                     unknown.append(_unknown_topic(topic))
                 else:
                     wanted += [(name, index) for index in topic.partition_indexes]
-            wanted, refused = self._authorized(call, _once(wanted))
+            wanted, refused = self._authorized(call, without_duplicates(wanted))
         error, found = self._offsets.fetch(
             group.group_id,
             wanted,
@@ -177,9 +179,9 @@ class OffsetFetch:
         return [each for each in items_of(found) if each.partition[0] in described]
 
 
-def _once(partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
+def without_duplicates(partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
     """The partitions without duplicates."""
-    return list(dict.fromkeys(partitions))
+    return list(keep(dict.fromkeys(items_of(partitions))))
 
 
 def _partition(found: FetchedOffset) -> Response.OffsetFetchResponsePartitions:

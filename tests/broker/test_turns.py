@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from odradek.broker.apis.offset_fetch import without_duplicates
 from odradek.broker.runtime.request_tasks import RequestTasks
 from odradek.broker.runtime.turns import THREADS, SlicedList, Turns, each, in_turn, in_turns
 from tests.broker.stepping_turns import SteppingClock, finished
@@ -206,3 +207,9 @@ async def test_close_ends_interrupted_works_and_their_tasks() -> None:
     await requests.close()
     assert sorted(ended) == ["task", "waiting", "work"]
     await eventually_async(lambda: not [each for each in threading.enumerate() if each.name == "request handler"])
+
+
+async def test_the_partitions_of_an_offset_fetch_are_found_with_interruptions(turns: Turns) -> None:
+    found = await finished(turns, lambda: without_duplicates([("t", number % 3) for number in range(300)]))
+    assert found == [("t", 0), ("t", 1), ("t", 2)]
+    assert turns.interruptions > 10

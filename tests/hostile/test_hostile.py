@@ -59,6 +59,7 @@ garbage, in freeing their objects at once, or in the replica manager."""
 LONG_STRETCHES = (
     ("AlterClientQuotas", 1, "distinct", "entries.entity"),
     ("AlterPartitionReassignments", 0, "repeated", "topics"),
+    ("AlterPartitionReassignments", 0, "smallest", "topics.partitions.replicas"),
     ("AlterUserScramCredentials", 0, "distinct", "deletions"),
     ("AlterUserScramCredentials", 0, "distinct", "upsertions"),
     ("ConsumerGroupDescribe", 1, "distinct", "group_ids"),
@@ -68,7 +69,9 @@ LONG_STRETCHES = (
     ("LeaderAndIsr", 1, "distinct", "ungrouped_partition_states"),
     ("LeaderAndIsr", 4, "repeated", "topic_states"),
     ("LeaderAndIsr", 5, "distinct", "topic_states"),
+    ("ListOffsets", 11, "repeated", "topics"),
     ("OffsetDelete", 0, "distinct", "topics"),
+    ("OffsetFetch", 10, "smallest", "groups.topics.partition_indexes"),
 )
 KEYS = {api.name: key for key, api in m.APIS.items()}
 

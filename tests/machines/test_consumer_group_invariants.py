@@ -298,4 +298,4 @@ class LargeGroupMachine(ConsumerGroupMachine):
 
 
 TestLargeGroup = LargeGroupMachine.TestCase
-TestLargeGroup.settings = settings(max_examples=50, stateful_step_count=40, deadline=None)
+TestLargeGroup.settings = settings(max_examples=15, stateful_step_count=40, deadline=None)

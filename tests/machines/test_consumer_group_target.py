@@ -20,8 +20,8 @@ from tests.machines.consumer_harness import Client, facts, join, membership, rel
 from tests.machines.stepwise import Stepwise, large
 from tests.support.call_counter import CallCounter
 
-MOST_CALLS = 3000
-"""About two milliseconds."""
+MOST_CALLS = 1200
+"""Less than a millisecond. In one piece, the assignments below make 2,500 calls and more."""
 
 
 def interrupted(items: Iterable[Any]) -> Iterator[Any]:
@@ -34,12 +34,12 @@ def compute(harness: Stepwise) -> None:
 
 
 def test_interruptions_do_not_change_what_is_assigned() -> None:
-    for question in random_groups(21)[:200]:
+    for question in random_groups(21)[:80]:
         assign = ASSIGNORS[question.assignor]
         assert assign(question.members, question.counts, interrupted) == assign(question.members, question.counts)
 
 
-@pytest.mark.parametrize(("members", "topics", "each"), [(40, 1600, 40), (600, 1, 1)])
+@pytest.mark.parametrize(("members", "topics", "each"), [(20, 600, 30), (240, 1, 1)])
 def test_no_event_and_no_part_between_two_items_takes_long(
     monkeypatch: pytest.MonkeyPatch, members: int, topics: int, each: int
 ) -> None:
@@ -52,7 +52,8 @@ def test_no_event_and_no_part_between_two_items_takes_long(
             yield item
 
     monkeypatch.setattr(event_processor, "items_of", counted)
-    monkeypatch.setattr(consumer_group_target, "AT_ONCE", 300)
+    monkeypatch.setattr(consumer_group_target, "PART_RECORDS", 50)
+    monkeypatch.setattr(consumer_group_target, "AT_ONCE", -1)
     for number in range(members):
         join(harness, f"m{number}", *(f"t{(number * each + place) % topics}" for place in range(each)))
     with counter.counting():
@@ -62,7 +63,7 @@ def test_no_event_and_no_part_between_two_items_takes_long(
         while harness.works:
             counter.step()
             harness.step()
-    assert counter.most < MOST_CALLS
+    assert counter.most < MOST_CALLS, counter.most
     group = membership(harness).group_members
     assert group.epoch == group.target_epoch
     given = [topic for targets in group.targets.values() for topic, parts in targets.items() for _ in parts]

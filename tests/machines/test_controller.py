@@ -12,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from odradek.broker.controller.state.controller import ControllerMachine
 from odradek.broker.controller.state.partition_state_machine import check_transition, is_legal
+from odradek.broker.controller.state.reassignment import check_target
 from odradek.broker.controller.state.steps import Steps
 from odradek.broker.registry import znodes
 from odradek.broker.registry.interface import NodeExistsError, Set
@@ -573,3 +574,12 @@ TestCluster = Cluster.TestCase
 TestCluster.settings = settings(
     max_examples=80, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
 )
+
+
+@pytest.mark.parametrize("wanted", [[0] * 250_000, list(range(250_000)), [*range(249_999), -1]])
+def test_the_error_of_a_reassignment_to_very_many_replicas_names_some_of_them(wanted: list[int]) -> None:
+    with pytest.raises(KafkaError) as refused:
+        check_target(wanted, [0, 1, 2])
+    assert refused.value.code is ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    assert str(wanted[:100])[:-1] in refused.value.message
+    assert len(refused.value.message) < 80_000

@@ -8,6 +8,7 @@ all replicas of the target are in sync, the controller removes the others.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from odradek.broker.controller.state import election
 from odradek.broker.controller.state.context import Context
@@ -42,24 +43,35 @@ def towards(replicas: ReplicaAssignment, wanted: Sequence[int]) -> ReplicaAssign
     )
 
 
+MOST_SHOWN: Final = 10_000
+"""Replicas of a reassignment that an error message names: the text of 250,000 takes 20 ms to make, and is cut."""
+
+
 def check_target(wanted: Sequence[int], live: Sequence[int]) -> None:
     """Raise KafkaError with INVALID_REPLICA_ASSIGNMENT unless these are valid replicas of a partition."""
     if not wanted:
         raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "Empty replica list specified in partition reassignment")
-    if len(set(wanted)) != len(wanted):
+    replicas = set(wanted)
+    if len(replicas) != len(wanted):
         raise KafkaError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-            f"Duplicate replica ids in partition reassignment replica list: {list(wanted)}",
+            f"Duplicate replica ids in partition reassignment replica list: {_shown(wanted)}",
         )
-    if any(each < 0 for each in wanted):
-        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"Invalid broker id in replica list: {list(wanted)}")
-    missing = [each for each in wanted if each not in live]
-    if missing:
+    if min(replicas) < 0:
+        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"Invalid broker id in replica list: {_shown(wanted)}")
+    if not replicas.issubset(live):
         raise KafkaError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-            f"Replica assignment has brokers that are not alive. Replica list: {list(wanted)}, "
+            f"Replica assignment has brokers that are not alive. Replica list: {_shown(wanted)}, "
             f"live broker list: {sorted(live)}",
         )
+
+
+def _shown(replicas: Sequence[int]) -> str:
+    """The replicas as a list, of which an error message has room for MOST_SHOWN."""
+    if len(replicas) <= MOST_SHOWN:
+        return str(list(replicas))
+    return f"{str(list(replicas[:MOST_SHOWN]))[:-1]}, …]"
 
 
 class Reassignments:
