@@ -2,9 +2,9 @@
 
     python -m pytest -p tests.branch_coverage …
 
-SlipCover changes the code of a module when it is imported: for all modules 15 s of CPU in each process. A probe that has
-fired costs little. `immediate` leaves it where it is; to take probes out, SlipCover searches all functions, again and
-again, for longer than the probes would take. coverage.py traces every line on Python 3.11: three times as long.
+SlipCover changes the code of a module when it is imported: 15 s of CPU in each process for all modules. A probe that
+has fired costs little. `immediate` leaves it where it is; to take probes out, SlipCover searches all functions, again
+and again, for longer than the probes would take. coverage.py traces every line on Python 3.11: three times as long.
 Child processes are not measured.
 """
 
