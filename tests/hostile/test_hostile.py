@@ -12,6 +12,7 @@ import pytest
 
 from odradek.broker_process import BrokerProcess
 from odradek.protocol import messages as m
+from odradek.ready_process import OWN_COMMAND
 from odradek.protocol.framing import read_request_header
 from tests.hostile.attack import attack, prepare
 from tests.hostile.clients import CLIENTS
@@ -94,7 +95,7 @@ def test_no_request_holds_the_broker(attacked: BrokerProcess, api: str, version:
 
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[BrokerProcess, Stretches]]:
-    with BrokerProcess(tmp_path_factory.mktemp("measured"), environment=MEASURED) as broker:
+    with BrokerProcess(tmp_path_factory.mktemp("measured"), command=OWN_COMMAND, environment=MEASURED) as broker:
         prepare(broker)
         yield broker, Stretches(broker)
 
