@@ -12,8 +12,8 @@ import pytest
 
 from odradek.broker_process import BrokerProcess
 from odradek.protocol import messages as m
-from odradek.ready_process import OWN_COMMAND
 from odradek.protocol.framing import read_request_header
+from odradek.ready_process import OWN_COMMAND
 from tests.hostile.attack import attack, prepare
 from tests.hostile.clients import CLIENTS
 from tests.hostile.clients import prepare as prepare_clients

@@ -234,6 +234,18 @@ def test_a_target_in_the_log_that_did_not_become_valid_is_written_again(
     assert facts(reloaded(harness)) == facts(group)
 
 
+def test_what_members_have_subscribed_to_is_forgotten_with_them(harness: Stepwise) -> None:
+    a = Client(harness, "a", "t0")
+    a.beat()
+    target = membership(harness).steps.target
+    for number in range(20):
+        a.names, a.epoch = ("t0", f"x{number}"), 0
+        a.beat()
+    compute(harness)
+    assert len(target._shared_ids) < 5
+    assert len(target._ids) == 1
+
+
 def test_a_changed_topic_raises_the_epoch_apart_from_requests(harness: Stepwise) -> None:
     a = Client(harness, "a", "t0")
     a.beat()

@@ -82,6 +82,8 @@ class TargetAssignment:
         "_may_overlap",
         "_partitions",
         "_seen",
+        "_shared_ids",
+        "_shared_version",
         "_topics",
         "_uncertain",
         "default_assignor",
@@ -94,6 +96,9 @@ class TargetAssignment:
         self.default_assignor = default_assignor
         # The ids of the topics of each member, and what they depend on.
         self._ids: dict[str, tuple[tuple[str, ...], Resolved | None, int, tuple[bytes, ...]]] = {}
+        # Most members subscribe to the same: the ids by names and matches of an expression, in this version of the topics.
+        self._shared_ids: dict[tuple[tuple[str, ...], Resolved | None], tuple[bytes, ...]] = {}
+        self._shared_version = NO_TOPICS_SEEN
         self._seen = NO_TOPICS_SEEN
         """The version of the topics for which the group's epoch was computed."""
         self._partitions = 0
@@ -172,8 +177,14 @@ class TargetAssignment:
     def _subscribed(self, members: Iterable[ConsumerMember], each: Each) -> list[str]:
         """Every topic to which any of these members subscribes, ascending."""
         found: set[str] = set()
+        expressions: set[str] = set()
         for member in each(members):
-            found.update(self._group_members.topics_of(member))
+            found.update(member.names)
+            expressions.add(member.expression)
+        for expression in each(expressions):
+            resolved = self._group_members.resolved.get(expression)
+            if resolved is not None:
+                found.update(resolved.topics)
         return in_order(found, str, each)
 
     def _hash(self, names: list[str], each: Each) -> int:
@@ -240,12 +251,19 @@ class TargetAssignment:
         known = self._ids.get(member.member_id)
         if known is not None and known[0] is names and known[1] is resolved and known[2] == version:
             return known[3]
-        found = [self._topics.id_of(name) for name in self._group_members.topics_of(member)]
-        topic_ids = tuple(sorted(topic_id for topic_id in found if topic_id is not None))
-        if len(self._ids) > 2 * len(self._group_members.members):
-            self._ids.clear()  # most of these members have left
-        self._ids[member.member_id] = names, resolved, version, topic_ids
-        return topic_ids
+        most = 2 * len(self._group_members.members)  # beyond it, most of these members have left
+        if len(self._ids) > most:
+            self._ids.clear()
+        if self._shared_version != version or len(self._shared_ids) > most:
+            self._shared_ids.clear()
+            self._shared_version = version
+        shared = self._shared_ids.get((names, resolved))
+        if shared is None:
+            found = [self._topics.id_of(name) for name in self._group_members.topics_of(member)]
+            shared = tuple(sorted(topic_id for topic_id in found if topic_id is not None))
+            self._shared_ids[names, resolved] = shared
+        self._ids[member.member_id] = names, resolved, version, shared
+        return shared
 
     # --- apart from requests ---
 
