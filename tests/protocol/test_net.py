@@ -221,7 +221,8 @@ async def test_a_range_of_a_file_is_sent_between_bytes(tmp_path: Path) -> None:
             writer.close()
 
 
-async def test_a_file_that_shrank_closes_the_connection(tmp_path: Path) -> None:
+@pytest.mark.parametrize("announced", [1_000, 100_000])
+async def test_a_file_that_shrank_closes_the_connection(tmp_path: Path, announced: int) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"short")
 
@@ -229,13 +230,13 @@ async def test_a_file_that_shrank_closes_the_connection(tmp_path: Path) -> None:
         position = 0
 
         def __len__(self) -> int:
-            return 1000
+            return announced
 
         def fileno(self) -> int:
             return file.fileno()
 
     def serve(connection: Connection, frame: memoryview) -> None:
-        connection.send(Exchange(connection), [struct.pack(">i", 1000), Range()])
+        connection.send(Exchange(connection), [struct.pack(">i", announced), Range()])
 
     with path.open("rb") as file:
         async with Server(serve) as server:

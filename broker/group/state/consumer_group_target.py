@@ -96,7 +96,7 @@ class TargetAssignment:
         self.default_assignor = default_assignor
         # The ids of the topics of each member, and what they depend on.
         self._ids: dict[str, tuple[tuple[str, ...], Resolved | None, int, tuple[bytes, ...]]] = {}
-        # Most members subscribe to the same: the ids by names and matches of an expression, in this version of the topics.
+        # Most members subscribe to the same: the ids by names and matches, in this version of the topics.
         self._shared_ids: dict[tuple[tuple[str, ...], Resolved | None], tuple[bytes, ...]] = {}
         self._shared_version = NO_TOPICS_SEEN
         self._seen = NO_TOPICS_SEEN
