@@ -107,6 +107,7 @@ def test_each_command_of_make_is_defined_once_and_documented() -> None:
         "jars",
         "programs",
         "lint",
+        "long",
         "branches",
         "memory",
         "quick",

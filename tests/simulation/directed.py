@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Final
 from odradek.broker.controller.controller import NewTopic
 from odradek.broker.replication.partition import Replica
 from odradek.broker.replication.state.partition import Role
+from odradek.storage.checkpoints import CLEANER_OFFSETS, decode_offsets
 from tests.simulation.clients import BACKOFF_S, Producer
 from tests.simulation.compaction import CLEANED_S, CompactionSimulation, Keyed
 from tests.simulation.compaction_monitor import CompactionMonitor
@@ -114,6 +115,13 @@ class Directed(CompactionSimulation):
         replica = self._replica(process)
         return replica is not None and replica.log.cleaned_to >= replica.log.active_base_offset
 
+    def _has_checkpointed(self, process: Process) -> bool:
+        """Whether what a broker has compacted is in its checkpoint, which a thread writes."""
+        replica, path = self._replica(process), f"/{process.name}/{CLEANER_OFFSETS}"
+        if replica is None or not process.disk.exists(path):
+            return False
+        return decode_offsets(process.disk.read(path)).get(PARTITION, 0) >= replica.log.cleaned_to
+
     # ---- rest
 
     def _in_sync(self) -> bool:
@@ -155,7 +163,7 @@ class UncleanElection(Directed):
         for _ in range(random.randint(1, 3)):
             self._write(random.randint(LOST, 2 * LOST))
             self._roll(first)
-            self._until(lambda: self._has_compacted(first), "the first compacts")
+            self._until(lambda: self._has_compacted(first) and self._has_checkpointed(first), "the first compacts")
         claimed = self._end(first)
         self._fault_of("kill", first)
         self._fault_of("start", second)
