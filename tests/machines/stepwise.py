@@ -32,7 +32,10 @@ class KnownTopics(MemoryTopics):
         self._names: dict[bytes, str] = {}
         for number in range(count):
             self.put(f"t{number}", partitions)
-            self._names[self._ids[f"t{number}"]] = f"t{number}"
+
+    def put(self, name: str, partitions: int) -> None:
+        super().put(name, partitions)
+        self._names[self._ids[name]] = name
 
     def name_of(self, topic_id: bytes) -> str | None:
         return self._names.get(topic_id)

@@ -17,7 +17,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from odradek.broker.group.state import consumer_group_target
+from odradek.broker.group.state import consumer_group_expressions, consumer_group_target
 from odradek.broker.group.state.consumer_group import ConsumerMembership
 from odradek.broker.group.state.consumer_group_members import GroupState
 from odradek.protocol.errors import ErrorCode
@@ -271,14 +271,16 @@ TestConsumerGroup.settings = settings(max_examples=60, stateful_step_count=40, d
 
 
 class LargeGroupMachine(ConsumerGroupMachine):
-    """A group whose targets are computed apart from requests, one record at a time, with events before each of them."""
+    """A group that looks expressions up and computes targets apart from requests, one expression and one
+    record at a time, with events before each of them.
+    """
 
     def __init__(self) -> None:
         self.stepwise = Stepwise()
         super().__init__(self.stepwise)
-        target = consumer_group_target
-        self.limits = target.AT_ONCE, target.PART_RECORDS
-        target.AT_ONCE, target.PART_RECORDS = -1, 1
+        target, expressions = consumer_group_target, consumer_group_expressions
+        self.limits = target.AT_ONCE, target.PART_RECORDS, expressions.AT_ONCE
+        target.AT_ONCE, target.PART_RECORDS, expressions.AT_ONCE = -1, 1, 0
 
     @rule()
     @precondition(lambda self: self.stepwise.works)
@@ -294,7 +296,8 @@ class LargeGroupMachine(ConsumerGroupMachine):
         try:
             super().teardown()
         finally:
-            consumer_group_target.AT_ONCE, consumer_group_target.PART_RECORDS = self.limits
+            target, expressions = consumer_group_target, consumer_group_expressions
+            target.AT_ONCE, target.PART_RECORDS, expressions.AT_ONCE = self.limits
 
 
 TestLargeGroup = LargeGroupMachine.TestCase

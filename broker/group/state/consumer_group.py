@@ -319,14 +319,14 @@ class ConsumerMembership:
     def unload(self, now: Now) -> list[Effect]:
         """End the group because this broker no longer coordinates it: answer every waiting request."""
         self._is_dead = True
-        self.steps.target.stop()
+        self.steps.stop()
         self.group_writes.close(ErrorCode.NOT_COORDINATOR)
         return self.group_writes.effects.drain()
 
     def die(self, now: Now) -> list[Effect]:
         """End the group, which is deleted or converted to the classic protocol: cancel all timers."""
         self._is_dead = True
-        self.steps.target.stop()
+        self.steps.stop()
         for name in list(self.group_writes.effects.armed):
             self.group_writes.effects.disarm(name)
         return self.group_writes.effects.drain()
@@ -339,7 +339,7 @@ class ConsumerMembership:
         for record in others:
             self.group_writes.write_beside(record)
         self._is_dead = True
-        self.steps.target.stop()
+        self.steps.stop()
         return self.group_writes.drain()
 
     # --- offsets: which commits and fetches the membership allows ---

@@ -91,7 +91,8 @@ def size_of(member: ConsumerMember) -> int:
     protocols = member.classic.protocols if member.classic is not None else ()
     return (
         MEMBER_BYTES
-        + sum(STRING_BYTES + len(name) for name in member.names)
+        + STRING_BYTES * len(member.names)
+        + sum(map(len, member.names))
         + sum(STRING_BYTES + len(name) + len(metadata) for name, metadata in protocols)
         + len(member.expression)
         + len(member.client_id)

@@ -328,7 +328,7 @@ def _described(member: ConsumerMember, value: m.ConsumerGroupMemberMetadataValue
         rebalance_timeout_ms=value.rebalance_timeout_ms,
         client_id=value.client_id,
         client_host=value.client_host,
-        names=tuple(sorted(set(value.subscribed_topic_names))),
+        names=tuple(sorted(dict.fromkeys(value.subscribed_topic_names))),  # they are in order already
         expression=value.subscribed_topic_regex or "",
         assignor=value.server_assignor,
         classic=ClassicTerms(

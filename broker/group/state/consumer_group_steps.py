@@ -6,20 +6,20 @@
    members request (`consumer_group_target`).
 3. Move the member one step towards its target.
 
-Each step writes records of its changes. The rules are those of Kafka's GroupMetadataManager. Kafka resolves expressions
-in a separate thread, and the member waits one heartbeat for the result; here this is part of step 1.
+Each step writes records of its changes. The rules are those of Kafka's GroupMetadataManager. The module
+`consumer_group_expressions` resolves expressions.
 """
 
 from __future__ import annotations
 
 from odradek.broker.group.state import consumer_group_records as records
 from odradek.broker.group.state.consumer_assignors import Assignment
-from odradek.broker.group.state.consumer_group_members import ConsumerGroupMembers, ConsumerMember, Resolved
+from odradek.broker.group.state.consumer_group_expressions import Expressions
+from odradek.broker.group.state.consumer_group_members import ConsumerGroupMembers, ConsumerMember
 from odradek.broker.group.state.consumer_group_pending_writes import ConsumerGroupWrites, fits
 from odradek.broker.group.state.consumer_group_reconciliation import Target, reconcile
 from odradek.broker.group.state.consumer_group_requests import Describable, Topics
-from odradek.broker.group.state.consumer_group_target import NO_TOPICS_SEEN, TargetAssignment
-from odradek.broker.group.state.topic_patterns import matching
+from odradek.broker.group.state.consumer_group_target import TargetAssignment
 from odradek.broker.runtime.state.effects import Now
 from odradek.protocol.errors import ErrorCode, KafkaError
 
@@ -27,19 +27,27 @@ from odradek.protocol.errors import ErrorCode, KafkaError
 class Steps:
     """The steps of one group."""
 
-    __slots__ = ("_group_members", "_group_writes", "_looked_up", "_topics", "target")
+    __slots__ = ("_expressions", "_group_members", "_group_writes", "target")
 
     def __init__(self, group_writes: ConsumerGroupWrites, topics: Topics, default_assignor: str) -> None:
         self._group_writes = group_writes
         self._group_members: ConsumerGroupMembers = group_writes.group_members
-        self._topics = topics
         self.target = TargetAssignment(group_writes, topics, default_assignor)
-        self._looked_up = NO_TOPICS_SEEN
-        """The version of the topics in which the expressions were looked up."""
+        self._expressions = Expressions(group_writes, topics, self._topics_changed)
+
+    def _topics_changed(self) -> None:
+        """An expression has other topics than before."""
+        self.target.refresh(changed=True)
+        self.target.update()
+
+    def stop(self) -> None:
+        """Drop what is computed apart from requests."""
+        self._expressions.stop()
+        self.target.stop()
 
     def forget_topics(self) -> None:
         """Compare the topics again with the next request: the group's epoch may be from an older version of them."""
-        self._looked_up = NO_TOPICS_SEEN
+        self._expressions.forget_topics()
         self.target.forget_topics()
 
     def replace(self, old: ConsumerMember, member_id: str) -> ConsumerMember:
@@ -73,37 +81,16 @@ class Steps:
         former = old.expression if old is not None else ""
         if member.expression != former:
             changed = True
-            self.forget_expression(former)
+            self._expressions.forget(former)
         if describable is not None:
-            changed = self._look_up_expressions(now, describable) or changed
+            changed = self._expressions.look_up(member.expression, now, describable) or changed
         self.target.refresh(changed=changed)
-
-    def _look_up_expressions(self, now: Now, describable: Describable) -> bool:
-        """Find the topics that match the group's expressions, of those that the sender of a request may describe."""
-        group_members, version, changed = self._group_members, self._topics.version, False
-        for pattern in sorted({member.expression for member in group_members.members.values() if member.expression}):
-            known = group_members.resolved.get(pattern)
-            if known is not None and version == self._looked_up:
-                continue
-            found = describable(matching(pattern, self._topics.names()))
-            if known is None or known.topics != found:
-                changed = True
-                self._group_writes.write(
-                    records.expression(self._group_writes.group_id, pattern, Resolved(found, version, now.wall_ms))
-                )
-        self._looked_up = version
-        return changed
-
-    def forget_expression(self, pattern: str) -> None:
-        """Write a tombstone of an expression to which no member subscribes any more."""
-        if pattern in self._group_members.resolved and not self._group_members.subscribers(pattern):
-            self._group_writes.write(records.no_expression(self._group_writes.group_id, pattern))
 
     def remove(self, member: ConsumerMember) -> None:
         """Remove a member for good."""
         self._group_writes.write(*records.no_member(self._group_writes.group_id, member.member_id))
         self.target.removed(member.member_id)
-        self.forget_expression(member.expression)
+        self._expressions.forget(member.expression)
 
     # --- step 3 ---
 
@@ -111,10 +98,13 @@ class Steps:
         """Step 3: move the member one step towards its target. Raises KafkaError(FENCED_MEMBER_EPOCH)."""
         group_members = self._group_members
         member = group_members.members[member_id]
-        topics = frozenset(self.target.topic_ids(member))
+        assignment = group_members.targets.get(member_id, {})
+        # Only partitions are compared with the topics: a member that joins has none, and may subscribe to very many.
+        concerned = bool(member.assigned or assignment)
+        topics = frozenset(self.target.topic_ids(member)) if concerned else frozenset()
         if member.is_reconciled_to(group_members.target_epoch) and topics.issuperset(member.assigned):
             return member
-        target = Target(group_members.target_epoch, group_members.targets.get(member_id, {}), topics)
+        target = Target(group_members.target_epoch, assignment, topics)
         moved = reconcile(member, target, reported, group_members.owner)
         if moved != member:
             self._group_writes.write(records.current(self._group_writes.group_id, moved))

@@ -259,8 +259,7 @@ class TargetAssignment:
             self._shared_version = version
         shared = self._shared_ids.get((names, resolved))
         if shared is None:
-            found = [self._topics.id_of(name) for name in self._group_members.topics_of(member)]
-            shared = tuple(sorted(topic_id for topic_id in found if topic_id is not None))
+            shared = tuple(sorted(filter(None, map(self._topics.id_of, self._group_members.topics_of(member)))))
             self._shared_ids[names, resolved] = shared
         self._ids[member.member_id] = names, resolved, version, shared
         return shared
