@@ -28,6 +28,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator
+from operator import attrgetter
 from typing import Final, NamedTuple, NoReturn
 
 from odradek.protocol import chain
@@ -100,6 +101,7 @@ _MAGIC_2_SINCE: Final = 3  # the first Produce version that carries exactly one 
 _HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 _unpack_header = _HEADER.unpack_from
 _new_tuple = tuple.__new__
+_TIMESTAMP_OF: Final = attrgetter("timestamp_ms")
 _INT16: Final = struct.Struct(">h")
 _INT32: Final = struct.Struct(">i")
 _INT64: Final = struct.Struct(">q")
@@ -324,9 +326,9 @@ def build(
         base_timestamp = delete_horizon_ms
     max_timestamp = log_append_time_ms
     if max_timestamp is None:
-        max_timestamp = max([NO_TIMESTAMP, *(item.timestamp_ms for item in items)])
+        max_timestamp = max(NO_TIMESTAMP, max(map(_TIMESTAMP_OF, items), default=NO_TIMESTAMP))
     payload: Buffer = write_records(items, base_offset, base_timestamp)
-    if items:
+    if items and codec:
         payload = compress(codec, payload, level)
     header = Header(
         base_offset=base_offset,

@@ -57,12 +57,13 @@ class Struct:
     SLICED_ENCODERS: ClassVar[Codecs[SlicedEncoder]]
     """Encoders whose loops can be interrupted, for large responses."""
 
-    def encode(self, version: int) -> bytes:
-        """The bytes of the message, or of the structure as part of its message. `version` is the message's.
+    def encode(self, version: int, head: bytes = b"") -> bytes:
+        """The bytes of the message, or of the structure as part of its message, behind those of `head`. `version` is
+        the message's.
 
         Raises ValueError with the name of the field that the version cannot carry.
         """
-        return b"".join(self.ENCODERS[version](self, bytearray()))  # type: ignore[arg-type]
+        return b"".join(self.ENCODERS[version](self, bytearray(head)))  # type: ignore[arg-type]
 
     def encoded(self, version: int) -> EncodedElement:
         """A structure of a response for an `EncodedArray` of that version. Raises ValueError as `encode` does."""

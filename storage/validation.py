@@ -52,6 +52,7 @@ from odradek.storage.config import MAX_INT64, AppendOrigin, LogConfig
 from odradek.storage.markers import EndTransactionMarker, read_marker
 
 MIN_INT64: Final = -(2**63)
+CLIENT: Final = AppendOrigin.CLIENT
 _ANY_TIME: Final = chain.CHECK_TIMESTAMPS  # against bounds that no timestamp passes
 _CODECS: Final = {
     "uncompressed": Codec.NONE,
@@ -178,7 +179,7 @@ def admit(
         if type(batch) is Prepared:
             return _at_last(batch, config, now_ms)
         batch = None if batch is None else memoryview(batch)  # type: ignore[arg-type]
-    if origin is AppendOrigin.CLIENT:
+    if origin is CLIENT:
         if api_version < BATCHES_SINCE and (batch is None or len(batch) <= MAGIC_POSITION or is_set(batch)):
             return _fitting(*_up_converted(batch, config, now_ms, max_decompressed), config)
         try:
@@ -207,7 +208,7 @@ def admit(
             made = _recompressed(view, header, codec, config, origin, now_ms, max_decompressed)
             return _fitting(*made, config)
     max_timestamp = header.max_timestamp
-    if origin is AppendOrigin.CLIENT:
+    if origin is CLIENT:
         max_timestamp = _judge(view, header, config, now_ms, max_decompressed)
     if config.stamps_append_time:
         view = _writable(view)

@@ -30,6 +30,10 @@ if TYPE_CHECKING:
 FIRST_VERSION_WITH_MEMBER_EPOCHS: Final = 9
 FIRST_VERSION_WITH_TOPIC_IDS: Final = 10
 NO_TIME: Final = -1
+READ: Final = AclOperation.READ
+GROUP: Final = ResourceType.GROUP
+TOPIC: Final = ResourceType.TOPIC
+UNKNOWN_PARTITION: Final = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 TopicResponse = m.OffsetCommitResponse.OffsetCommitResponseTopic
 PartitionResponse = m.OffsetCommitResponse.OffsetCommitResponsePartition
 
@@ -49,7 +53,7 @@ class OffsetCommit:
         self._auth = auth
 
     def handle(self, call: Call, request: m.OffsetCommitRequest) -> m.OffsetCommitResponse | None:
-        if not self._auth.authorize(call, AclOperation.READ, ResourceType.GROUP, request.group_id):
+        if not self._auth.authorize(call, READ, GROUP, request.group_id):
             return _refusal(request, ErrorCode.GROUP_AUTHORIZATION_FAILED)
         commit = _Commit(self._clock.now_ms(), request.retention_time_ms)
         for topic in request.topics:
@@ -58,8 +62,8 @@ class OffsetCommit:
                 name = self._metadata_cache.name_of(topic.topic_id)
             if name is None:
                 commit.add(topic, None, 0, ErrorCode.UNKNOWN_TOPIC_ID)
-            elif self._auth.authorize(call, AclOperation.READ, ResourceType.TOPIC, name):
-                commit.add(topic, name, self._partition_count(name), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            elif self._auth.authorize(call, READ, TOPIC, name):
+                commit.add(topic, name, self._partition_count(name), UNKNOWN_PARTITION)
             else:
                 commit.add(topic, None, 0, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         if not commit.entries:
@@ -98,16 +102,25 @@ def _refusal(request: m.OffsetCommitRequest, code: ErrorCode) -> m.OffsetCommitR
     )
 
 
+class _Answered:
+    """The answer for a topic of the request, and its partitions by index."""
+
+    __slots__ = ("by_index", "topic")
+
+    def __init__(self, topic: TopicResponse) -> None:
+        self.topic = topic
+        self.by_index: dict[int, PartitionResponse] = {}
+
+
 class _Commit:
     """One request: the entries for the group, and the response in the order of the request."""
 
-    __slots__ = ("_answers", "_awaiting", "_now_ms", "_retention_ms", "_topics", "entries")
+    __slots__ = ("_awaiting", "_now_ms", "_retention_ms", "_topics", "entries")
 
     def __init__(self, now_ms: int, retention_ms: int) -> None:
         self._now_ms = now_ms
         self._retention_ms = retention_ms
-        self._topics: dict[tuple[str, bytes], TopicResponse] = {}
-        self._answers: dict[tuple[str, bytes, int], PartitionResponse] = {}
+        self._topics: dict[tuple[str, bytes], _Answered] = {}
         self._awaiting: dict[TopicPartition, PartitionResponse] = {}
         self.entries: dict[TopicPartition, OffsetAndMetadata] = {}
 
@@ -120,40 +133,36 @@ class _Commit:
     ) -> None:
         """Add one topic of the request.
 
-        `refusal` is the error of partitions that the group does not get: all of them if `name` is None.
+        `refusal` is the error of partitions that the group does not get: all of them if `name` is None. It is the
+        answer for the others, too, until the group returns a code.
         """
+        if not topic.partitions:
+            return
         expire_ms = NO_EXPIRY if self._retention_ms == NO_TIME else self._now_ms + self._retention_ms
+        key = topic.name, topic.topic_id
+        answered = self._topics.get(key)
+        if answered is None:
+            answered = self._topics[key] = _Answered(TopicResponse(name=topic.name, topic_id=topic.topic_id))
         for partition in topic.partitions:
             index = partition.partition_index
-            answer = self._answer(topic, index, refusal)
+            answer = answered.by_index.get(index)
+            if answer is None:
+                answer = answered.by_index[index] = PartitionResponse(partition_index=index, error_code=refusal)
+                answered.topic.partitions.append(answer)
             if name is None or not 0 <= index < partition_count:
                 continue
-            self.entries[name, index] = OffsetAndMetadata(
+            at = name, index
+            self.entries[at] = OffsetAndMetadata(
                 partition.committed_offset,
                 partition.committed_leader_epoch,
                 partition.committed_metadata or "",
                 self._now_ms if partition.commit_timestamp == NO_TIME else partition.commit_timestamp,
                 expire_ms,
             )
-            self._awaiting[name, index] = answer
-
-    def _answer(
-        self, topic: m.OffsetCommitRequest.OffsetCommitRequestTopic, index: int, refusal: ErrorCode
-    ) -> PartitionResponse:
-        """The answer for a partition; it is an error until the group returns a code."""
-        key = topic.name, topic.topic_id
-        known = self._answers.get((*key, index))
-        if known is not None:
-            return known
-        answered = self._topics.get(key)
-        if answered is None:
-            answered = self._topics[key] = TopicResponse(name=topic.name, topic_id=topic.topic_id)
-        answer = self._answers[*key, index] = PartitionResponse(partition_index=index, error_code=refusal)
-        answered.partitions.append(answer)
-        return answer
+            self._awaiting[at] = answer
 
     def response(self, _: Call, codes: list[ErrorCode]) -> m.OffsetCommitResponse:
         """The response, given the codes of the entries."""
         for answer, code in zip(self._awaiting.values(), codes, strict=True):
             answer.error_code = code
-        return m.OffsetCommitResponse(topics=list(self._topics.values()))
+        return m.OffsetCommitResponse(topics=[answered.topic for answered in self._topics.values()])

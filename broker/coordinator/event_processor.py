@@ -223,12 +223,13 @@ class CoordinatorEventProcessor(Generic[Machine]):
         self._run()
 
     def _release(self, hosted: _Hosted[Machine]) -> None:
-        if hosted.machine.is_removable and not hosted.writes:
+        if not hosted.writes and hosted.machine.is_removable:
             self._hosted.pop(hosted.machine, None)
             hosted.led.shard.machines.pop(hosted.key, None)
 
     def _enqueue(self, hosted: _Hosted[Machine], effects: Effects) -> None:
-        self._effects.extend((hosted, effect) for effect in hosted.writes.begin(effects))
+        for effect in hosted.writes.begin(effects):
+            self._effects.append((hosted, effect))
 
     def _run(self) -> None:
         if self._performing:

@@ -71,6 +71,11 @@ class CoordinatorState(Enum):
     FAILED = ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
+ACTIVE: Final = CoordinatorState.ACTIVE
+NO_ERROR: Final = ErrorCode.NONE
+"""Python 3.11 calls a function to find a member of an enumeration, and each request checks its partition."""
+
+
 Shard = TypeVar("Shard", bound=CoordinatorShard[Any])
 
 
@@ -157,7 +162,9 @@ class CoordinatorRuntime(Generic[Machine, Shard]):
     def check(self, partition: int) -> ErrorCode:
         """Whether this broker serves a partition; NONE if it does."""
         context = self._contexts.get(partition)
-        return context.state.value if context is not None and context.is_led else ErrorCode.NOT_COORDINATOR
+        if context is None or not context.is_led:
+            return ErrorCode.NOT_COORDINATOR
+        return NO_ERROR if context.state is ACTIVE else context.state.value
 
     @property
     def is_loading(self) -> bool:

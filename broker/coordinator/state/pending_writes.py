@@ -58,10 +58,10 @@ class PendingWrites:
     def begin(self, effects: list[Effect]) -> list[Effect]:
         """The same effects; each append among them becomes a pending write."""
         for index, effect in enumerate(effects):
-            if isinstance(effect, Append) and not isinstance(effect.token, PendingWrite):
+            if type(effect) is Append and type(effect.token) is not PendingWrite:
                 write = PendingWrite(effect.token, effect.undo)
                 self._writes.append(write)
-                effects[index] = effect._replace(token=write, undo=())
+                effects[index] = Append(effect.records, write, effect.permit)
         return effects
 
     def commit(self, write: PendingWrite) -> None:

@@ -31,6 +31,11 @@ from odradek.protocol.encoded import EncodedArray, EncodedElement
 from odradek.protocol.errors import ErrorCode
 
 CONSUMER: Final = "consumer"
+DEAD: Final = ClassicGroupState.DEAD
+EMPTY: Final = ClassicGroupState.EMPTY
+COMPLETING: Final = ClassicGroupState.COMPLETING
+NO_ERROR: Final = ErrorCode.NONE
+"""Python 3.11 calls a function to find a member of an enumeration, and each commit passes several checks."""
 
 
 class ClassicGroup:
@@ -137,10 +142,11 @@ class ClassicGroup:
 
     def check_commit(self, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
         """Whether this sender may commit; generation -1 without ids is a consumer that assigns partitions itself."""
-        if self.state is ClassicGroupState.DEAD:
+        state = self.state
+        if state is DEAD:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
-        if generation < 0 and self.state is ClassicGroupState.EMPTY:
-            return ErrorCode.NONE
+        if generation < 0 and state is EMPTY:
+            return NO_ERROR
         if generation < 0 and member_id == UNKNOWN_MEMBER_ID and instance_id is None:
             return ErrorCode.UNKNOWN_MEMBER_ID  # a group with members accepts commits of its members only
         error = self.check_member(member_id, instance_id)
@@ -149,7 +155,7 @@ class ClassicGroup:
         if generation != self.generation:
             return ErrorCode.ILLEGAL_GENERATION
         # The member has received the new generation, so it must not commit what it read in the old one.
-        return ErrorCode.REBALANCE_IN_PROGRESS if self.state is ClassicGroupState.COMPLETING else ErrorCode.NONE
+        return ErrorCode.REBALANCE_IN_PROGRESS if state is COMPLETING else NO_ERROR
 
     def speaks(self, request: JoinRequest) -> bool:
         """Whether a joining member has the group's protocol type, and a protocol that every member supports."""

@@ -49,6 +49,9 @@ COMMIT_ERRORS: Final = {
     ErrorCode.INVALID_FETCH_SIZE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
 }
 
+DEAD: Final = (ClassicGroupState.DEAD, GroupState.DEAD)
+EMPTY: Final = (ClassicGroupState.EMPTY, GroupState.EMPTY)
+NO_ERROR: Final = ErrorCode.NONE
 
 Undo = Callable[[], None]
 
@@ -84,12 +87,12 @@ class Group:
     @property
     def is_dead(self) -> bool:
         """Whether the group has ended, so that its id can be used again."""
-        return self.membership.state in (ClassicGroupState.DEAD, GroupState.DEAD)
+        return self.membership.state in DEAD
 
     @property
     def is_empty(self) -> bool:
         """Whether the group exists and has no members."""
-        return self.membership.state in (ClassicGroupState.EMPTY, GroupState.EMPTY)
+        return self.membership.state in EMPTY
 
     # --- membership, in either protocol ---
 
@@ -257,10 +260,12 @@ class Group:
         """Append the entries that may be stored."""
         limit = self._settings.offset_metadata_max_bytes
         verdicts = [
-            ErrorCode.OFFSET_METADATA_TOO_LARGE if _java_length(committed.metadata) > limit else ErrorCode.NONE
+            ErrorCode.OFFSET_METADATA_TOO_LARGE if _java_length(committed.metadata) > limit else NO_ERROR
             for _, committed in request.entries
         ]
-        accepted = [entry for entry, verdict in zip(request.entries, verdicts, strict=True) if not verdict]
+        accepted = request.entries
+        if any(verdicts):
+            accepted = [entry for entry, verdict in zip(accepted, verdicts, strict=True) if not verdict]
         if not accepted:
             return [Reply(token, verdicts)]
         stage = self.offsets.stage(accepted, producer_id)
@@ -273,13 +278,15 @@ class Group:
     @property
     def is_removable(self) -> bool:
         """Whether the group has ended, or has no member, no offset and no record in the log."""
+        if self.offsets.in_use or self.is_dead:
+            return self.is_dead
         membership = self.membership
         known = (
             membership.group_members.epoch
             if isinstance(membership, ConsumerMembership)
             else membership.group.generation
         )
-        return self.is_dead or (self.is_empty and not (known or membership.armed or self.offsets.in_use))
+        return self.is_empty and not (known or membership.armed)
 
     def appended(self, token: Any, error: ErrorCode, now: Now) -> list[Effect]:
         """Handle an outcome of an append, as the table at the head of `pending_writes` defines."""
@@ -290,8 +297,6 @@ class Group:
         ):
             self.refusal = error
         match token:
-            case AppendToken():
-                return list(settle(token, error))
             case OffsetsStored():
                 if error in COMMITTED:
                     self.offsets.finish(token.stage, durable=True)
@@ -299,6 +304,8 @@ class Group:
                 outcome = COMMIT_ERRORS.get(error, error)
                 answer = [verdict or outcome for verdict in token.verdicts]
                 return [Reply(reply_to, answer)] if reply_to is not None else []
+            case AppendToken():
+                return list(settle(token, error))
             case GenerationStored() | ReturnStored() if isinstance(self.membership, Membership):
                 return self.membership.stored(token, error, now)
         return []  # the token of a classic membership that has ended and answered every request, or of tombstones

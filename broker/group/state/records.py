@@ -56,7 +56,7 @@ class GroupKey(NamedTuple):
 def offset_key(group_id: str, partition: TopicPartition) -> bytes:
     """The key of a partition's offset."""
     key = m.OffsetCommitKey(group=group_id, topic=partition[0], partition=partition[1])
-    return OFFSET_KEY_PREFIX + key.encode(OFFSET_KEY_VERSION)
+    return key.encode(OFFSET_KEY_VERSION, OFFSET_KEY_PREFIX)
 
 
 def group_key(group_id: str) -> bytes:
@@ -74,9 +74,10 @@ def offset_record(group_id: str, partition: TopicPartition, committed: OffsetAnd
         expire_timestamp=committed.expire_ms,
     )
     if committed.expire_ms == NO_EXPIRY:
-        data = OFFSET_VALUE_PREFIX + value.encode(OFFSET_VALUE_VERSION)
+        data = value.encode(OFFSET_VALUE_VERSION, OFFSET_VALUE_PREFIX)
     else:
-        data = VERSION.pack(OFFSET_VALUE_VERSION_WITH_EXPIRY) + value.encode(OFFSET_VALUE_VERSION_WITH_EXPIRY)
+        version = OFFSET_VALUE_VERSION_WITH_EXPIRY
+        data = value.encode(version, VERSION.pack(version))
     return offset_key(group_id, partition), data
 
 

@@ -74,6 +74,11 @@ class Role(Enum):
     FOLLOWER = "follower"
 
 
+LEADER: Final = Role.LEADER
+NO_ERROR: Final = ErrorCode.NONE
+"""Python 3.11 calls a function to find a member of an enumeration, which costs each append more than its checks."""
+
+
 class LeaderAndIsr(NamedTuple):
     """A partition's state as the controller sends it. `partition_epoch` is the version of the state's znode."""
 
@@ -287,7 +292,7 @@ class PartitionMachine:
         replicas, and the ISR is this broker alone or `flushed` is set.
         """
         self.local_end = local_end
-        if self.role is not Role.LEADER:
+        if self.role is not LEADER:
             return False
         assert self.high_watermark <= local_end, self._violation("the leader's log ends below the high watermark")
         if not self.remotes:  # the common case, a replica set of one, without a loop
@@ -524,7 +529,7 @@ class PartitionMachine:
 
     def check_may_append(self, acks: int) -> None:
         """Raise unless the leader accepts a write with these acks: as `check_leader`, or NOT_ENOUGH_REPLICAS."""
-        if self.role is not Role.LEADER:
+        if self.role is not LEADER:
             self.check_leader()
         if acks == -1 and len(self.isr) < self.effective_min_isr:
             raise KafkaError(
@@ -536,10 +541,10 @@ class PartitionMachine:
         """NONE if a write that ends at `end_offset` may be acknowledged with acks=all, or its error; None means not
         yet.
         """
-        if self.role is not Role.LEADER:
+        if self.role is not LEADER:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         if self.high_watermark < end_offset:
             return None
         if len(self.maximal_isr) < self.effective_min_isr:
             return ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
-        return ErrorCode.NONE
+        return NO_ERROR
