@@ -1,13 +1,14 @@
-/* Walks the records of one batch of magic 2 and returns the input of all rules of a write.
+/* Walks the records of one batch of magic 2 and returns the input of all rules of a write; writes such records.
  *
- * The reference implementation in chain.py is the specification: same arguments, same result for every input, and a
- * test compares both.
+ * The reference implementations in chain.py and records.py are the specification: same arguments, same result for every
+ * input, and tests compare both.
  */
 #define Py_LIMITED_API 0x030B0000
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 #include <stdint.h>
 
+#include "_record_writer.h"
 #include "_records.h"
 
 /* chain.py has the same numbers. */
@@ -150,8 +151,26 @@ static PyObject *scan(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssi
     return answer;
 }
 
+static PyObject *write_records(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t nargs)
+{
+    if (nargs != 3) {
+        PyErr_SetString(PyExc_TypeError, "write_records takes records, base_offset, base_timestamp");
+        return NULL;
+    }
+    int64_t base_offset = PyLong_AsLongLong(args[1]), base_timestamp = PyLong_AsLongLong(args[2]);
+    if (PyErr_Occurred())
+        return NULL;
+    output out = {0};
+    PyObject *payload = NULL;
+    if (put_records(&out, args[0], base_offset, base_timestamp) == 0)
+        payload = PyByteArray_FromStringAndSize((const char *)out.data, (Py_ssize_t)out.size);
+    PyMem_Free(out.data);
+    return payload;
+}
+
 static PyMethodDef methods[] = {
     {"scan", (PyCFunction)(void (*)(void))scan, METH_FASTCALL, "Walk the records of a batch; see chain.py."},
+    {"write_records", (PyCFunction)(void (*)(void))write_records, METH_FASTCALL, "Write records; see records.py."},
     {NULL, NULL, 0, NULL},
 };
 

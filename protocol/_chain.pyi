@@ -1,4 +1,7 @@
+from collections.abc import Iterable
+
 from odradek.protocol.chain import Buffer, Scan
+from odradek.protocol.records import Record
 
 def scan(
     buffer: Buffer,
@@ -11,3 +14,4 @@ def scan(
     latest: int,
     /,
 ) -> Scan: ...
+def write_records(records: Iterable[Record], base_offset: int, base_timestamp: int, /) -> bytearray: ...

@@ -6,13 +6,14 @@ results are equal in both cases, but the work of each record is many times slowe
 
 from __future__ import annotations
 
-from odradek.protocol import chain, legacy_walks, offset_map, programs
+from odradek.protocol import chain, legacy_walks, offset_map, programs, records
 
 
 def missing_extensions() -> dict[str, str]:
     """The extensions that are not in use: name -> the work that runs in Python instead."""
+    in_python = chain.scan is chain.scan_in_python or records.write_records is records.write_records_in_python
     fallbacks = (
-        ("_chain", "produce", chain.scan is chain.scan_in_python),
+        ("_chain", "produce", in_python),
         ("_offset_map", "compaction", offset_map.OffsetMap is offset_map.OffsetMapInPython),
         ("_legacy", "message-format-conversion", legacy_walks.survey is legacy_walks.survey_in_python),
         ("_codec", "requests", programs.codecs is programs.generated),

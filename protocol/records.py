@@ -2,6 +2,7 @@
 
 The layout of a record is described in chain.py. Produced batches do not pass through this module: `chain.scan` checks
 them as a whole. Its users are consumers' tools, the coordinators (which write and replay records) and the cleaner.
+`write_records` has two implementations, as `chain.scan` has: in C (`_chain.c`), and here.
 """
 
 from __future__ import annotations
@@ -104,7 +105,7 @@ def _read_headers(payload: Buffer, position: int, end: int) -> tuple[Headers, in
     return headers, position
 
 
-def write_records(records: Iterable[Record], base_offset: int, base_timestamp: int) -> bytearray:
+def write_records_in_python(records: Iterable[Record], base_offset: int, base_timestamp: int, /) -> bytearray:
     """The payload of a batch, uncompressed. The caller guarantees that offsets ascend from `base_offset`."""
     payload = bytearray()
     for offset, timestamp_ms, key, value, headers in records:
@@ -137,3 +138,11 @@ def _put_bytes(out: bytearray, content: bytes | None) -> None:
     else:
         put_varint(out, len(content))
         out += content
+
+
+try:
+    from odradek.protocol import _chain
+
+    write_records = _chain.write_records
+except (ImportError, AttributeError):  # installed without a compiler, or built from older sources
+    write_records = write_records_in_python

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from odradek.protocol import chain
 from odradek.protocol.batch import Record
 from odradek.protocol.chain import Fault, Scan, Violation, scan_in_python
-from odradek.protocol.records import write_records
+from odradek.protocol.records import write_records, write_records_in_python
 from tests.protocol.batch_mutations import mutated
 
 try:
@@ -86,6 +86,49 @@ def test_both_implementations_agree_on_valid_and_mutated_chains(
     for _ in range(10):
         damaged = mutated(payload, chance)
         _same_answer(damaged, 0, len(damaged), len(records) + chance.randint(-1, 1), *rules)
+
+
+@needs_c
+@given(RECORDS, st.integers(-(2**31), 0), INT64)
+def test_both_implementations_write_the_same_records(
+    records: list[Record], base_offset: int, base_timestamp: int
+) -> None:
+    written = _chain.write_records(records, base_offset, base_timestamp)
+    assert written == write_records_in_python(records, base_offset, base_timestamp)
+    assert type(written) is bytearray
+    assert write_records is _chain.write_records
+
+
+@needs_c
+def test_both_implementations_write_long_records_and_records_of_a_generator() -> None:
+    long = bytes(range(256)) * 300
+    for size in (0, 1, 57, 58, 63, 64, 8_185, 8_192, len(long)):
+        found = Record(2**31 - 1, 7, long[:size], long, [("h" * size, long[:size])])
+        assert _chain.write_records(iter([found, found]), 0, 0) == write_records_in_python([found, found], 0, 0)
+
+
+@needs_c
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ((), TypeError),
+        ((None, 0, 0), TypeError),
+        (([], "0", 0), TypeError),
+        (([], 2**63, 0), OverflowError),
+        (([(0, 0, None, None)], 0, 0), TypeError),
+        (([[0, 0, None, None, ()]], 0, 0), TypeError),
+        (([Record(0, 2**63, None, None)], 0, 0), OverflowError),
+        (([Record(0, 0, "text", None)], 0, 0), TypeError),  # type: ignore[arg-type]
+        (([Record(0, 0, None, None, [("\ud800", None)])], 0, 0), UnicodeEncodeError),
+        (([Record(0, 0, None, None, [("h",)])], 0, 0), IndexError),  # type: ignore[list-item]
+        (([Record(0, 0, None, None, [(b"h", None)])], 0, 0), TypeError),  # type: ignore[list-item]
+        (([Record(0, 0, None, None, None)], 0, 0), TypeError),  # type: ignore[arg-type]
+        ((iter([Record(0, 0, b"k", b"v"), 5]), 0, 0), TypeError),
+    ],
+)
+def test_arguments_that_are_no_records_are_errors_in_c(arguments: tuple[object, ...], error: type[Exception]) -> None:
+    with pytest.raises(error):
+        _chain.write_records(*arguments)  # type: ignore[arg-type]
 
 
 def _record(*body: int) -> bytes:
