@@ -330,26 +330,26 @@ def build(
     payload: Buffer = write_records(items, base_offset, base_timestamp)
     if items and codec:
         payload = compress(codec, payload, level)
-    header = Header(
-        base_offset=base_offset,
-        batch_length=HEADER_SIZE + len(payload) - LOG_OVERHEAD,
-        leader_epoch=leader_epoch,
-        magic=MAGIC,
-        crc=0,
-        attributes=attributes,
-        last_offset_delta=last_offset - base_offset,
-        base_timestamp=base_timestamp,
-        max_timestamp=max_timestamp,
-        producer_id=producer_id,
-        producer_epoch=producer_epoch,
-        base_sequence=base_sequence,
-        record_count=len(items),
+    header = (  # in the order of Header, which would take longer than the rest of a small batch
+        base_offset,
+        HEADER_SIZE + len(payload) - LOG_OVERHEAD,
+        leader_epoch,
+        MAGIC,
+        0,  # the checksum
+        attributes,
+        last_offset - base_offset,
+        base_timestamp,
+        max_timestamp,
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        len(items),
     )
     return sealed(header, payload)
 
 
-def sealed(header: Header, payload: Buffer) -> bytearray:
-    """The batch of this header and payload, with its own checksum in place of the header's."""
+def sealed(header: tuple[int, ...], payload: Buffer) -> bytearray:
+    """The batch of this header (of a Header, or its numbers) and payload; its own checksum replaces the header's."""
     batch = bytearray(_HEADER.pack(*header))
     batch += payload
     _UINT32.pack_into(batch, CRC_POSITION, crc32c(memoryview(batch)[ATTRIBUTES_POSITION:]))

@@ -172,7 +172,8 @@ class CoordinatorEventProcessor(Generic[Machine]):
         self._set_timer = timers.at
         self._run_in_turns = run_in_turns
         self._hosted: dict[Machine, _Hosted[Machine]] = {}
-        self._effects: deque[tuple[_Hosted[Machine], Any]] = deque()
+        # The write is that of an Append, and None for other effects.
+        self._effects: deque[tuple[_Hosted[Machine], Any, PendingWrite | None]] = deque()
         self._performing = False
         self._replied = 0  # in the present run
         self._late_replies: deque[tuple[str, Reply]] = deque()
@@ -228,8 +229,9 @@ class CoordinatorEventProcessor(Generic[Machine]):
             hosted.led.shard.machines.pop(hosted.key, None)
 
     def _enqueue(self, hosted: _Hosted[Machine], effects: Effects) -> None:
-        for effect in hosted.writes.begin(effects):
-            self._effects.append((hosted, effect))
+        # An append is a pending write from now on: before its turn comes, the log may reject an earlier one.
+        for effect in effects:
+            self._effects.append((hosted, effect, hosted.writes.begin(effect) if type(effect) is Append else None))
 
     def _run(self) -> None:
         if self._performing:
@@ -242,10 +244,11 @@ class CoordinatorEventProcessor(Generic[Machine]):
         finally:
             self._performing = False
 
-    def _carry_out(self, hosted: _Hosted[Machine], effect: Any) -> None:
+    def _carry_out(self, hosted: _Hosted[Machine], effect: Any, write: PendingWrite | None) -> None:
+        if write is not None:
+            self._append(hosted, effect, write)
+            return
         match effect:
-            case Append(records, token, permit):
-                self._append(hosted, records, token, permit)
             case Reply():
                 self._replied += 1
                 if self._replied <= REPLIES_AT_ONCE:
@@ -283,9 +286,10 @@ class CoordinatorEventProcessor(Generic[Machine]):
         if late:
             self._set_timer(self._clock.monotonic_ms(), self._send_late_replies)
 
-    def _append(self, hosted: _Hosted[Machine], records: list[KeyValue], write: PendingWrite, permit: Any) -> None:
+    def _append(self, hosted: _Hosted[Machine], append: Append, write: PendingWrite) -> None:
         if write.is_void:
             return
+        records, permit = append.records, append.permit
         done = partial(self._appended, hosted, write)
         try:
             if permit is None:

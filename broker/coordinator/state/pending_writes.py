@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from odradek.broker.runtime.state.effects import Append, Effect
+from odradek.broker.runtime.state.effects import Append
 from odradek.protocol.errors import ErrorCode
 
 COMMITTED: Final = frozenset({ErrorCode.NONE, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND})
@@ -55,14 +55,11 @@ class PendingWrites:
     def __len__(self) -> int:
         return len(self._writes)
 
-    def begin(self, effects: list[Effect]) -> list[Effect]:
-        """The same effects; each append among them becomes a pending write."""
-        for index, effect in enumerate(effects):
-            if type(effect) is Append and type(effect.token) is not PendingWrite:
-                write = PendingWrite(effect.token, effect.undo)
-                self._writes.append(write)
-                effects[index] = Append(effect.records, write, effect.permit)
-        return effects
+    def begin(self, append: Append) -> PendingWrite:
+        """The write of an append that follows all others in the log."""
+        write = PendingWrite(append.token, append.undo)
+        self._writes.append(write)
+        return write
 
     def commit(self, write: PendingWrite) -> None:
         """The records are committed: the changes of this write can no longer be undone."""
