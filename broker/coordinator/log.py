@@ -61,7 +61,7 @@ class InternalTopicLog:
             return
         now_ms = self._clock.now_ms()
         batch = build(
-            [Record(offset, now_ms, key, value, []) for offset, (key, value) in enumerate(entries)],
+            [Record(offset, now_ms, key, value) for offset, (key, value) in enumerate(entries)],
             codec=self._codec,
         )
         try:

@@ -41,7 +41,7 @@ States of a replica on this broker:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from enum import Enum
 from typing import Final, NamedTuple
 
@@ -492,6 +492,10 @@ class PartitionMachine:
         """The smaller of min.insync.replicas and the number of replicas (Partition.effectiveMinIsr)."""
         return min(self.min_isr, len(self.remotes) + 1)
 
+    def _is_under_min(self, isr: Collection[int]) -> bool:
+        """Whether an ISR is smaller than `effective_min_isr`, which is not computed in the common case."""
+        return len(isr) < self.min_isr and len(isr) < self.effective_min_isr
+
     @property
     def remote_ends(self) -> Mapping[int, int]:
         """The end offset of each follower's log, from its last fetch; -1 before its first fetch."""
@@ -531,7 +535,7 @@ class PartitionMachine:
         """Raise unless the leader accepts a write with these acks: as `check_leader`, or NOT_ENOUGH_REPLICAS."""
         if self.role is not LEADER:
             self.check_leader()
-        if acks == -1 and len(self.isr) < self.effective_min_isr:
+        if acks == -1 and self._is_under_min(self.isr):
             raise KafkaError(
                 ErrorCode.NOT_ENOUGH_REPLICAS,
                 f"{len(self.isr)} replicas are in sync, min.insync.replicas requires {self.effective_min_isr}",
@@ -545,6 +549,6 @@ class PartitionMachine:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         if self.high_watermark < end_offset:
             return None
-        if len(self.maximal_isr) < self.effective_min_isr:
+        if self._is_under_min(self.maximal_isr):
             return ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
         return NO_ERROR
