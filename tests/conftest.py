@@ -54,7 +54,6 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """The present objects stay to the end; the collector need not traverse them again and again, as in a broker."""
     if getattr(session.config.option, "loadgroup", False) and session.items:
         assert "@" in session.items[0].nodeid, "pytest-xdist ignores the groups with this pytest"
-    gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 100)
     gc.enable()

@@ -19,7 +19,7 @@ from _pytest.mark.expression import Expression
 HERE: Final = Path(__file__).parent
 MARKS: Final = frozenset({"slow", "jvm", "memory"})
 _OF_THE_FILE: Final = re.compile(r"^pytestmark = (\[[^\]]*\]|.*)", re.MULTILINE)
-_MARK: Final = re.compile(r"\bmark\.(\w+)")
+_MARK: Final = re.compile(r"mark\.(\w+)")  # without \b, which takes ten times as long
 
 
 def certain_marks(path: Path) -> frozenset[str]:

@@ -141,8 +141,16 @@ group.initial.rebalance.delay.ms=0
     ("connect", "printed"),
     [
         ("localhost:{port}", ["no ZooKeeper answered at localhost:{port}", "`odradek registry --port {port}`"]),
-        ("localhost:{port}/kafka", ["no ZooKeeper answered at localhost:{port}", "odradek registry --port {port}"]),
-        ("127.0.0.1:{port},localhost:{port}", ["no ZooKeeper answered at 127.0.0.1:{port},localhost:{port}"]),
+        pytest.param(
+            "localhost:{port}/kafka",
+            ["no ZooKeeper answered at localhost:{port}", "odradek registry --port {port}"],
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            "127.0.0.1:{port},localhost:{port}",
+            ["no ZooKeeper answered at 127.0.0.1:{port},localhost:{port}"],
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_kafkas_quickstart_file_without_zookeeper_names_two_solutions(
@@ -174,6 +182,7 @@ def test_data_of_the_missing_zookeepers_cluster_need_it(tmp_path: Path) -> None:
     assert " ready: broker 0 at " in ready_line(str(file), *ways_out)
 
 
+@pytest.mark.slow
 def test_a_file_of_kafka_0_8_is_rejected_with_the_replacements_of_its_addresses(tmp_path: Path) -> None:
     file = tmp_path / "server.properties"
     file.write_text(f"broker.id=0\nlog.dirs={tmp_path}/data\nhost.name=127.0.0.1\nport=9093\n")
@@ -184,6 +193,7 @@ def test_a_file_of_kafka_0_8_is_rejected_with_the_replacements_of_its_addresses(
     assert "127.0.0.1:" in ready_line(str(file), "--override=listeners=PLAINTEXT://127.0.0.1:0")
 
 
+@pytest.mark.slow
 def test_the_wait_for_zookeeper_is_announced(tmp_path: Path) -> None:
     port = free_port("127.0.0.1")
     file = tmp_path / "server.properties"
@@ -193,7 +203,7 @@ def test_the_wait_for_zookeeper_is_announced(tmp_path: Path) -> None:
     assert message.startswith("odradek: no ZooKeeper answered")
 
 
-@pytest.mark.parametrize("wrong", ["localhost:port", "localhost:2181//kafka"])
+@pytest.mark.parametrize("wrong", ["localhost:port", pytest.param("localhost:2181//kafka", marks=pytest.mark.slow)])
 def test_an_invalid_address_of_zookeeper_is_reported_in_one_line(tmp_path: Path, wrong: str) -> None:
     file = tmp_path / "server.properties"
     file.write_text(QUICKSTART.format(folder=tmp_path, zookeeper=wrong))

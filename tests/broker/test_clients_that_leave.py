@@ -82,7 +82,7 @@ async def leave(folder: Path, request: Callable[[], Any], version: int) -> None:
 
 @pytest.mark.parametrize(
     ("request_of", "version"),
-    [(long_fetch, 12), (small_fetch, 12), (produce, 9)],
+    [pytest.param(long_fetch, 12, marks=pytest.mark.slow), (small_fetch, 12), (produce, 9)],
     ids=["large fetch", "small fetch", "produce"],
 )
 def test_a_client_that_leaves_holds_nothing(

@@ -79,7 +79,9 @@ def codes(response: m.ProduceResponse) -> set[str]:
     return {ErrorCode(each.error_code).name for each in response.responses[0].partition_responses}
 
 
-@pytest.mark.parametrize("name", BOMBS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow) if name.startswith("magic0") else name for name in BOMBS]
+)
 async def test_a_bomb_is_not_decompressed_on_the_event_loop(held_broker: Broker, worker: HeldWorker, name: str) -> None:
     client, other = [await Client.connect(held_broker.port) for _ in range(2)]
     await other.create_topic("t", BATCHES, {"max.message.bytes": "10000000"})

@@ -74,6 +74,7 @@ def test_a_system_that_refuses_keeps_the_soft_limit_and_is_logged(
     assert [record.__dict__["limit"] for record in caplog.records] == [256]
 
 
+@pytest.mark.slow
 def test_a_broker_with_few_files_starts_and_warns_once(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path, command=limited_command(300, hard=True)) as process:
         lines = [line for line in process.output.splitlines() if LOW in line]

@@ -218,6 +218,7 @@ def test_json_schema(client: SchemaRegistryClient, schemas: RegisteredSchemas) -
         codec.decode(b"{")
 
 
+@pytest.mark.slow
 def test_protobuf(schemas: RegisteredSchemas) -> None:
     """The schema as text, compiled by protoc, and as Confluent's serializer registers it."""
     schema = schemas.register("proto-value", PROTOBUF, PROTO)

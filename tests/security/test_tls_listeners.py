@@ -213,6 +213,7 @@ def _odradek(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([*OWN_COMMAND, *arguments], capture_output=True, text=True, timeout=60, check=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("listener", "client"), [("OPEN", None), ("MUTUAL", "alice")])
 def test_commands_take_the_properties_of_kafkas_clients(secured: Secured, listener: str, client: str | None) -> None:
     options = "--command-config", str(secured.files.java(client))

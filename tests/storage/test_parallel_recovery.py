@@ -89,6 +89,7 @@ def contents(path: Path) -> dict[str, dict[str, bytes]]:
     return {each.name: files(each) for each in sorted(path.iterdir()) if each.is_dir()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("processes", [None, 1, 3])
 def test_processes_leave_the_files_that_one_process_leaves(
     killed: Path, tmp_path: Path, eager: None, processes: int | None, caplog: pytest.LogCaptureFixture

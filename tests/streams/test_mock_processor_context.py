@@ -53,6 +53,7 @@ def theirs(java_context: Any, *child: str) -> list[Any]:
     ]
 
 
+@pytest.mark.slow
 def test_it_captures_what_java_s_captures(java: Java) -> None:
     context: MockProcessorContext[str, int] = MockProcessorContext()
     java_context = java.find("org.apache.kafka.streams.processor.api.MockProcessorContext")()

@@ -63,6 +63,7 @@ EVENTS = st.lists(
 )
 
 
+@pytest.mark.slow
 @given(EVENTS, st.integers(1, 4), st.integers(1, 40))
 def test_stats_are_java_s_for_any_events(
     java: Java, events: list[tuple[int, float | None]], samples: int, window_ms: int

@@ -225,6 +225,7 @@ def test_another_process_reads_values_by_the_ids_of_a_registry(
     assert number in server.store.subjects["shared-value"]
 
 
+@pytest.mark.slow
 def test_protobuf_schemas_that_a_registry_keeps_as_text(server: SchemaRegistryServer, clients: Any) -> None:
     """One that imports another; they are requested once."""
     money = 'syntax = "proto3"; package shop; message Money { int64 cents = 1; }'

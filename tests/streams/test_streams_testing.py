@@ -208,6 +208,7 @@ def test_drivers_are_closed_with_their_test(pytester: pytest.Pytester) -> None:
 # ---- golden topologies
 
 
+@pytest.mark.slow
 def test_a_golden_topology_is_written_and_compared(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     pytester.makepyfile(
         """

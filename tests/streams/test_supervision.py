@@ -460,6 +460,7 @@ def test_each_process_has_its_own_names() -> None:
     assert found["state.dir"].endswith("/kafka-streams/process-0")
 
 
+@pytest.mark.slow
 def test_the_supervisor_imports_no_client_and_no_rocksdb() -> None:
     program = (
         "import sys, odradek.streams_run_cli\n"

@@ -279,6 +279,7 @@ def test_a_smaller_cache_evicts_of_all_stores() -> None:
     assert isinstance(context.cache, ThreadCache)
 
 
+@pytest.mark.slow
 def test_flushed_rows_outlive_a_kill(tmp_path: Path) -> None:
     """The write-ahead log is off: a flush writes rows to disk; a kill after it does no harm to them."""
     program = f"""
