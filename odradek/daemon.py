@@ -8,6 +8,7 @@ paths; Kafka ignores both there.
 from __future__ import annotations
 
 import os
+import select
 import signal
 import subprocess
 from collections.abc import Sequence
@@ -78,11 +79,19 @@ def stop(pid_file: Path, timeout_s: float) -> int:
             "or its --pid-file"
         )
     try:
+        process = os.pidfd_open(pid) if hasattr(os, "pidfd_open") else None
         os.kill(pid, signal.SIGTERM)
     except ProcessLookupError:
         return pid
     except PermissionError:
         raise DaemonError(f"not allowed to stop process {pid}, which belongs to another user") from None
-    if not await_end(pid_file, timeout_s):
+    if not (await_end(pid_file, timeout_s) and (process is None or _has_ended(process, timeout_s))):
         raise DaemonError(f"process {pid} has not ended within {timeout_s:g} s after SIGTERM")
     return pid
+
+
+def _has_ended(process: int, timeout_s: float) -> bool:
+    """Whether a process, a pidfd, ends in time: its lock of the pid file ends before its last sockets are closed."""
+    events = select.poll()
+    events.register(process, select.POLLIN)
+    return bool(events.poll(timeout_s * 1000))
