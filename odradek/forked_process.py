@@ -1,7 +1,8 @@
 """A process of `odradek` that is forked from the fork server of this process, with the interface of `subprocess.Popen`.
 
 The server starts with the first process. It is left out where the system has no pidfd (Linux has), for other
-interpreter variables than the server's, and in a request that is too long; `start` then returns None.
+interpreter variables than the server's, for another PYTHONPATH than this process was started with (its `sitecustomize`
+may read arguments, which a fork gets too late), and in a request that is too long; `start` then returns None.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import IO, Any, Final
 
@@ -93,7 +95,7 @@ def start(arguments: Sequence[str], environment: Mapping[str, str], stderr: int)
 
     Raises OSError where the server does not run.
     """
-    if not hasattr(os, "pidfd_open"):
+    if not hasattr(os, "pidfd_open") or environment.get("PYTHONPATH") != _path_at_start():
         return None
     with _Server.lock:
         server = _Server.of_this_process(environment)
@@ -113,6 +115,13 @@ def start(arguments: Sequence[str], environment: Mapping[str, str], stderr: int)
         os.close(read_in)
         os.close(write_out)
     return ForkedProcess(server, [*arguments], answer["pid"], descriptor, io.FileIO(write_in, "w"), io.FileIO(read_out))
+
+
+@cache
+def _path_at_start() -> str | None:
+    variables = Path("/proc/self/environ").read_bytes().split(b"\0")
+    found = [each.partition(b"=")[2] for each in variables if each.startswith(b"PYTHONPATH=")]
+    return os.fsdecode(found[0]) if found else None
 
 
 def _of_the_interpreter(environment: Mapping[str, str]) -> dict[str, str]:

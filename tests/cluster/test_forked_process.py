@@ -132,6 +132,17 @@ def test_interpreter_variables_need_a_new_interpreter(tmp_path: Path) -> None:
         assert b"PYTHONMALLOC=malloc" in Path(f"/proc/{broker.pid}/environ").read_bytes()
 
 
+def test_a_path_of_modules_needs_a_new_interpreter_even_where_no_server_runs_yet(tmp_path: Path) -> None:
+    """The server would import its `sitecustomize`, and without the arguments of the broker."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import sys; open(__file__ + '.out', 'w').write(' '.join(sys.orig_argv))"
+    )
+    environment = {"PYTHONPATH": str(tmp_path), "PYTHONSAFEPATH": "1"}
+    with without_server(), BrokerProcess(tmp_path / "broker", environment=environment) as broker:
+        seen = (tmp_path / "sitecustomize.py.out").read_text()
+        assert f"--override=log.dirs={broker.data_dir}" in seen
+
+
 def test_a_request_that_is_too_long_needs_a_new_interpreter(tmp_path: Path) -> None:
     with (tmp_path / "log").open("wb") as log:
         long = {**os.environ, "LONG": "x" * MOST_BYTES}
