@@ -122,7 +122,7 @@ def test_a_quick_search_draws_a_share_of_its_examples(pytester: pytest.Pytester)
     items, _ = pytester.inline_genitems(pytester.makepyfile(NUMBERS))
     searches.shorten(items)
     drawn = {owner: own.max_examples for owner, _, own in searches._settings_of(items)}
-    assert sorted(drawn.values()) == [5, 17, 33, 60]
+    assert sorted(drawn.values()) == [5, 20, 40, 60]
 
 
 def test_threads_of_clients_do_not_draw_from_the_numbers_of_a_test(monkeypatch: pytest.MonkeyPatch) -> None:
