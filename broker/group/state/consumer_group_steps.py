@@ -33,12 +33,7 @@ class Steps:
         self._group_writes = group_writes
         self._group_members: ConsumerGroupMembers = group_writes.group_members
         self.target = TargetAssignment(group_writes, topics, default_assignor)
-        self._expressions = Expressions(group_writes, topics, self._topics_changed)
-
-    def _topics_changed(self) -> None:
-        """An expression has other topics than before."""
-        self.target.refresh(changed=True)
-        self.target.update()
+        self._expressions = Expressions(group_writes, topics, self.target.subscriptions_changed)
 
     def stop(self) -> None:
         """Drop what is computed apart from requests."""

@@ -163,6 +163,11 @@ class TargetAssignment:
         if changed or topics_hash != group_members.hash:
             self._set_epoch(group_members.epoch + 1, topics_hash)
 
+    def subscriptions_changed(self) -> None:
+        """Increase the group's epoch because an expression has other topics than before, and compute its target."""
+        self.refresh(changed=True)
+        self.update()
+
     def bump(self) -> None:
         """Increase the group's epoch unconditionally."""
         group_members = self._group_members
