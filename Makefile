@@ -6,9 +6,14 @@ PYTHON ?= $(firstword $(foreach p,python3 python3.14 python3.13 python3.12 pytho
 BIN := .venv/bin
 # In a process of their own: what other tests leave to a thread or to the collector of cycles would count, too.
 MEASURE_MEMORY = $(shell grep -rl pytest.mark.memory --include="test_*.py" tests)
-# A file is one worker's: what it caches, and its fixtures of a module, are made once. One worker more than there are
-# processors, because some tests wait.
-QUICK := -n $(shell n=$$(getconf _NPROCESSORS_ONLN); echo $$((n < 7 ? n + 1 : 8))) --dist loadfile --no-loadscope-reorder
+PROCESSORS := $(shell getconf _NPROCESSORS_ONLN)
+# Quick tests run in several processes, each with files of its own. One more than there are processors, because some tests
+# wait; beside the long tests one less.
+PARTS := $(shell echo $$(($(PROCESSORS) < 7 ? $(PROCESSORS) + 1 : 8)))
+BRANCH_PARTS := $(shell echo $$(($(PARTS) - 1)))
+QUICK_PROCESSES := $(addprefix quick-,$(shell seq $(PARTS)))
+BRANCH_PROCESSES := $(addprefix branches-,$(shell seq $(BRANCH_PARTS)))
+QUICK_MARKS := -m "not slow and not jvm and not memory"
 SOURCES := pyproject.toml $(wildcard protocol/*.c protocol/*.h)
 
 # Every broker of a test is a process of its own. Where Python may not keep what it has compiled (some machines and images
@@ -19,14 +24,15 @@ unexport PYTHONDONTWRITEBYTECODE
 export PYTHONHASHSEED := 0
 
 .PHONY: run test long jars programs lint branches memory check quick quick-memory format wheel docs bench simulate mutants explore soak sanitize hostile compose-check screenshots clean
+.PHONY: $(QUICK_PROCESSES) $(BRANCH_PROCESSES)
 
 run: .venv/.installed
 	@exec $(BIN)/odradek broker --override broker.id=0 --override listeners=PLAINTEXT://127.0.0.1:9092 \
 		--override log.dirs=data --override group.initial.rebalance.delay.ms=0
 
-# Two at a time, in this order. Make would keep what the long tests print until they end, so they print to descriptor 3.
+# In this order. Make would keep what the long tests print until they end, so they print to descriptor 3.
 test: .venv/.installed-dev
-	@$(MAKE) --no-print-directory --jobs 2 --output-sync=line branches long lint memory 3>&1
+	@$(MAKE) --no-print-directory --jobs $(PARTS) --output-sync=line branches long lint memory 3>&1
 
 long: jars programs
 	@(: >&3) 2>/dev/null || exec 3>&1; \
@@ -41,17 +47,22 @@ programs:
 lint:
 	$(BIN)/python -m tests.lint
 
-branches:
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -p tests.branch_coverage -m "not slow and not jvm and not memory"
+branches: $(BRANCH_PROCESSES)
+	@$(BIN)/python -m tests branches
+
+$(BRANCH_PROCESSES): branches-%:
+	$(BIN)/python -m pytest --part $*/$(BRANCH_PARTS) -p tests.branch_coverage $(QUICK_MARKS)
 
 memory:
 	$(BIN)/python -m pytest -m memory $(MEASURE_MEMORY)
 
 check: .venv/.installed-dev
-	@$(MAKE) --no-print-directory --jobs 2 --output-sync=line lint quick quick-memory
+	@$(MAKE) --no-print-directory --jobs $(PARTS) --output-sync=line quick lint quick-memory
 
-quick:
-	$(BIN)/python -m pytest $(QUICK) -m "not slow and not jvm and not memory"
+quick: $(QUICK_PROCESSES)
+
+$(QUICK_PROCESSES): quick-%:
+	$(BIN)/python -m pytest --part $*/$(PARTS) $(QUICK_MARKS)
 
 quick-memory:
 	$(BIN)/python -m pytest -m "memory and not slow and not jvm" $(MEASURE_MEMORY)

@@ -10,6 +10,8 @@
 
 `python -m tests wheel`: the files of a release, built and checked (see tests/release/wheel.py).
 
+`python -m tests branches`: the branch coverage that `make branches` has measured (see tests/branch_coverage.py).
+
 `python -m tests configuration` writes docs/configuration.md anew.
 """
 
@@ -17,7 +19,7 @@ from __future__ import annotations
 
 import sys
 
-from tests import configuration, explore
+from tests import branch_coverage, configuration, explore
 from tests.compose_check import campaign as compose_check
 from tests.hostile import campaign as hostile
 from tests.release import wheel
@@ -38,9 +40,11 @@ if __name__ == "__main__":
             sys.exit(hostile.main(sys.argv[2:]))
         case ["wheel"]:
             sys.exit(wheel.main())
+        case ["branches"]:
+            sys.exit(branch_coverage.main())
         case ["configuration"]:
             sys.exit(configuration.main())
     sys.exit(
         "usage: python -m tests simulate [--seed N] [--seeds COUNT] [--mutant NAME] | soak [PART] | explore [TEST]"
-        " | hostile | compose-check | wheel | configuration"
+        " | hostile | compose-check | wheel | branches | configuration"
     )

@@ -1,6 +1,7 @@
-"""A pytest plugin that measures which branches of the product the tests take, and prints a row for each package.
+"""A pytest plugin that measures which branches of the product the tests take, and a row for each package.
 
-    python -m pytest -p tests.branch_coverage …
+    python -m pytest -p tests.branch_coverage --part 1/2     measures the tests of one part
+    python -m tests branches                                 prints what all parts have measured
 
 SlipCover changes the code of a module when it is imported: 15 s of CPU in each process for all modules. A probe that
 has fired costs little. `immediate` leaves it where it is; to take probes out, SlipCover searches all functions, again
@@ -11,7 +12,6 @@ Child processes are not measured.
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections import Counter
 from importlib.machinery import ModuleSpec
@@ -22,6 +22,8 @@ import pytest
 import slipcover
 from _pytest.assertion.rewrite import AssertionRewritingHook
 from slipcover.importer import SlipcoverLoader, SlipcoverMetaPathFinder
+
+from tests.parts import Part
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 PACKAGES: Final = ("broker", "protocol", "storage", "streams", "odradek")
@@ -50,41 +52,43 @@ class ProductFinder(SlipcoverMetaPathFinder):
 
 
 class BranchCoverage:
-    """The measurement of one process. The process that distributes the tests merges those of the others."""
+    """The measurement of one part of the tests."""
 
-    def __init__(self, *, is_worker: bool) -> None:
+    def __init__(self, part: Part) -> None:
         """Begin to measure modules that are imported from now on."""
-        self._is_worker = is_worker
+        self._part = part
         folders = [str(ROOT / name) for name in PACKAGES]
         # One process is enough to add the modules that no test imports.
-        self._cover = slipcover.Slipcover(immediate=True, branch=True, source=None if is_worker else folders)
+        self._cover = slipcover.Slipcover(immediate=True, branch=True, source=folders if part.number == 1 else None)
         matcher = slipcover.FileMatcher(sources=folders)
         sys.meta_path.insert(0, ProductFinder(self._cover, matcher))
 
     def pytest_sessionfinish(self) -> None:
         """Write what this process has measured."""
         RESULTS.mkdir(parents=True, exist_ok=True)
-        (RESULTS / f"{os.getpid()}.json").write_text(json.dumps(self._cover.get_coverage()))
-
-    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Print the table."""
-        if not self._is_worker:
-            terminalreporter.section("branch coverage")
-            terminalreporter.write_line(table(merged()))
+        (RESULTS / f"{self._part.number}.json").write_text(json.dumps(self._cover.get_coverage()))
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Measure this process, and remove the results of an earlier run."""
-    is_worker = hasattr(config, "workerinput")
-    if not is_worker:
-        for path in RESULTS.glob("*.json"):
-            path.unlink()
-    config.pluginmanager.register(BranchCoverage(is_worker=is_worker), "branch-coverage-of-process")
+    """Measure this process."""
+    config.pluginmanager.register(BranchCoverage(config.option.part or Part(1, 1)), "branch-coverage-of-process")
 
 
-def merged() -> Any:
-    """The results of all processes of the run."""
-    first, *others = [json.loads(path.read_text()) for path in sorted(RESULTS.glob("*.json"))]
+def main() -> int:
+    """Print the table of the parts that have run, and remove their results. Returns the status of the process."""
+    found = sorted(RESULTS.glob("*.json"))
+    if not found:
+        print("no part of the tests has been measured: make branches", file=sys.stderr)
+        return 1
+    print(table(merged(found)))
+    for path in found:
+        path.unlink()
+    return 0
+
+
+def merged(results: list[Path]) -> Any:
+    """The results of all parts."""
+    first, *others = [json.loads(path.read_text()) for path in results]
     for other in others:
         slipcover.merge_coverage(first, other)
     return first

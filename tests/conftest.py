@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from pytest_asyncio import is_async_test
 
-from tests import searches, selection, temporary_folders
+from tests import parts, searches, selection, temporary_folders
 from tests.jvm.kafka import Kafka, running_kafka
 from tests.scheduling import arrange
 from tests.support.connections import closing_connections
@@ -28,10 +28,21 @@ asyncio.set_event_loop(None)
 gc.disable()  # until all tests are collected: what is imported and collected stays
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parts.add_option(parser)
+
+
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Leave out files of which `-m` can select no test; None leaves the decision to other plugins."""
-    is_file = collection_path.suffix == ".py" and collection_path.name.startswith("test_")
-    return True if is_file and not selection.can_select(config.option.markexpr, collection_path) else None
+    """Leave out files of which `-m` can select no test, and those of other parts; None leaves the decision to other
+    plugins.
+    """
+    if collection_path.suffix != ".py" or not collection_path.name.startswith("test_"):
+        return None
+    marks, part = config.option.markexpr, config.option.part
+    is_here = selection.can_select(marks, collection_path) and (
+        not part or parts.includes(part, marks, collection_path)
+    )
+    return None if is_here else True
 
 
 @pytest.hookimpl(tryfirst=True)
