@@ -9,7 +9,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from odradek.protocol.outbox import Part, memory_bytes
+from odradek.protocol.outbox import Part, in_memory, memory_bytes
+from odradek.protocol.release import Memory
 
 if TYPE_CHECKING:
     from odradek.protocol.net import Connection
@@ -65,15 +66,17 @@ class InFlightRequests:
             self.kept_bytes -= released
             self._hold(-released)
 
-    def clear(self) -> int:
+    def clear(self) -> list[Memory]:
         """Drop everything at the end of the connection, and notify the operations that requests wait for.
 
-        Returns how many bytes the caller has to release.
+        Returns the kept responses, whose bytes the caller has to release.
         """
+        unused: list[Memory] = []
         while self.queue:
             exchange = self.queue.popleft()
+            unused.extend(in_memory(exchange.answer or ()))
             operation, exchange.operation = exchange.operation, None
             if operation is not None:
                 operation.client_left()
-        kept, self.kept_bytes = self.kept_bytes, 0
-        return kept
+        self.kept_bytes = 0
+        return unused

@@ -20,7 +20,6 @@ import asyncio
 import contextlib
 import socket
 import ssl
-from collections import deque
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
@@ -28,17 +27,8 @@ from odradek.protocol.accepting import Acceptor
 from odradek.protocol.hang_up import HangUpWatch
 from odradek.protocol.memory_pool import MemoryPool
 from odradek.protocol.net import Connection, FrameHandler
+from odradek.protocol.read_turn import LITTLE_BYTES, ReadTurn
 
-FRAMES_AT_ONCE: Final = 8
-"""Requests of one read that are handled before other connections have their turn."""
-SHARED_FRAMES: Final = 126
-"""Those of all connections in an iteration of the event loop, beside the first of each: about five milliseconds."""
-MORE_FRAMES: Final = 56
-"""Requests of one connection in an iteration of the event loop, beside those that each connection has."""
-CONNECTIONS_IN_A_TURN: Final = 4
-"""Connections with waiting requests that have their turn in one iteration of the event loop."""
-LARGE_AT_ONCE_BYTES: Final = 4 << 20
-"""Bytes of large requests that are read in one iteration of the event loop, about two milliseconds."""
 RECEIVE_BUFFER_BYTES: Final = 256 * 1024
 UNLIMITED: Final = 2147483647
 HANDSHAKE_TIMEOUT_S: Final = 60.0
@@ -136,85 +126,6 @@ class CreationRate:
         self._allowance = max(0.0, self._allowance - 1)
 
 
-class ReadTurn:
-    """The order in which the requests of several connections are handled, and in which responses leave.
-
-    A connection that sends many requests at once has FRAMES_AT_ONCE of them handled when they arrive, or one where
-    others have had SHARED_FRAMES in this iteration of the event loop, and one connection has MORE_FRAMES. The others
-    wait until the connections before it in the queue have had their turn, a few in each iteration. So a crowd of such
-    connections delays other clients no longer than one of them.
-    The same holds for connections that send large requests, of which an iteration reads about LARGE_AT_ONCE_BYTES.
-
-    A request can complete requests of other connections: a produce request completes the waiting fetches of followers.
-    The connection that is read sends its responses first, the others theirs after it, as Kafka completes delayed
-    operations after it has sent the response (ReplicaManager.tryCompleteActions).
-    """
-
-    __slots__ = ("_behind", "_has_more", "_is_scheduled", "_large_bytes", "_shared", "reading", "waiting")
-
-    def __init__(self) -> None:
-        self._behind: deque[Connection] = deque()
-        self._has_more = True
-        self._shared = SHARED_FRAMES
-        self._large_bytes = 0
-        self._is_scheduled = False
-        self.reading = False
-        self.waiting: list[tuple[Connection, Callable[[], None]]] = []
-
-    def end(self) -> None:
-        """The connection that was read has sent its responses; send those of the others."""
-        waiting, self.waiting = self.waiting, []
-        for connection, flush in waiting:
-            if not connection.closed:
-                flush()
-
-    def queue(self, connection: Connection) -> None:
-        """Resume the connection in a later iteration of the event loop."""
-        self._behind.append(connection)
-        self._schedule()
-
-    def frames_behind_the_first(self) -> int:
-        """How many requests of a read are handled behind its first one: none where others had them."""
-        if not self._shared:
-            return 0
-        if self._shared == SHARED_FRAMES:
-            asyncio.get_running_loop().call_soon(self._end_iteration)
-        self._shared -= FRAMES_AT_ONCE - 1
-        return FRAMES_AT_ONCE - 1
-
-    def more_frames(self) -> int:
-        """How many more requests of a connection are handled now: none where another one had them in this iteration."""
-        if not self._has_more:
-            return 0
-        self._has_more = False
-        asyncio.get_running_loop().call_soon(self._end_iteration)
-        return MORE_FRAMES
-
-    def is_over(self, count: int) -> bool:
-        """Count bytes of a large request that a connection has read; returns whether others have their turn now."""
-        if not self._large_bytes:
-            asyncio.get_running_loop().call_soon(self._end_iteration)
-        self._large_bytes += count
-        return self._large_bytes > LARGE_AT_ONCE_BYTES
-
-    def _end_iteration(self) -> None:
-        self._has_more = True
-        self._shared = SHARED_FRAMES
-        self._large_bytes = 0
-
-    def _schedule(self) -> None:
-        if not self._is_scheduled:
-            self._is_scheduled = True
-            asyncio.get_running_loop().call_soon(self._serve)
-
-    def _serve(self) -> None:
-        self._is_scheduled = False
-        for _ in range(min(len(self._behind), CONNECTIONS_IN_A_TURN)):
-            self._behind.popleft().resume_if_caught_up(has_turn=True)
-        if self._behind:
-            self._schedule()
-
-
 class ConnectionQuotas:
     """The connections and the held bytes that count together: those of all listeners of a broker."""
 
@@ -281,6 +192,7 @@ class Listener:
         self.failed_handshakes = 0
         """TLS handshakes that have failed."""
         self.receive_view = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
+        self.little_view = self.receive_view[:LITTLE_BYTES]
         self.connections: set[Connection] = set()
         self.connection_quotas = connection_quotas or ConnectionQuotas()
         self.connection_quotas.listeners.append(self)

@@ -36,7 +36,8 @@ from odradek.protocol.framing import what_it_looks_like
 from odradek.protocol.hang_up import ConnectionEnd
 from odradek.protocol.in_flight import Exchange, InFlightRequests
 from odradek.protocol.outbox import Outbox, Part
-from odradek.protocol.receive import LARGE_REQUEST_BYTES, NetworkReceive, read_size
+from odradek.protocol.read_turn import COUNTED_BYTES, LITTLE_BYTES
+from odradek.protocol.receive import NetworkReceive, read_size
 
 if TYPE_CHECKING:
     import ssl
@@ -53,6 +54,10 @@ PEER_IS_GONE: Final = frozenset({errno.EPIPE, errno.ECONNRESET, errno.EBADF, err
 
 FrameHandler = Callable[["Connection", memoryview], None]
 """Takes a connection and one frame without its size; the view is valid only until it returns."""
+
+
+def _not_held(count: int) -> None:
+    """In place of `Listener.hold` for bytes that count as held until the request is answered."""
 
 
 class WritableWatch:
@@ -212,11 +217,13 @@ class Connection(asyncio.BufferedProtocol):
         self._watch.close()
         if self._throttle is not None:
             self._throttle.cancel()
-        held = self._queued + self._heavy + self._receive.clear() + self._in_flight.clear()
+        held = self._queued + self._heavy + self._receive.held_bytes + self._in_flight.kept_bytes
         self._queued = self._heavy = 0
         self._incomplete = None
-        self._out.parts.clear()
-        self._listener.hold(-held)
+        unused = [*self._receive.clear(), *self._in_flight.clear(), *self._out.clear()]
+        self._listener.hold(sum(map(len, unused)) - held)
+        if unused:
+            self._turn.release(unused, self._listener.hold)
         self._listener.forget(self)
 
     def close(self, *, flush: bool = False) -> None:
@@ -239,23 +246,29 @@ class Connection(asyncio.BufferedProtocol):
     def get_buffer(self, sizehint: int) -> memoryview:
         # This method must not stop the reading: libuv is in the middle of it and would call a removed callback.
         incomplete = self._incomplete
+        if self._turn.is_full:
+            return self._listener.little_view if incomplete is None else incomplete.room(LITTLE_BYTES)
         return self._listener.receive_view if incomplete is None else incomplete.room()
 
     def buffer_updated(self, nbytes: int) -> None:
         self.last_active_s = self._loop.time()
         turn = self._turn
         self._corked = turn.reading = True
+        begun = self._incomplete
         try:
-            if self._incomplete is None:
+            if begun is None:
                 self._cut(self._listener.receive_view, nbytes)
             else:
-                self._incomplete.have += nbytes
-                self._go_on_with_frame(self._incomplete)
+                begun.have += nbytes
+                self._go_on_with_frame(begun)
         finally:
             self._corked = turn.reading = False
+        if nbytes >= COUNTED_BYTES:
+            receive = self._incomplete or begun
+            turn.count_read(nbytes, is_large=receive is not None and receive.is_large)
         if self._incomplete is not None:
             self._check_memory(self._incomplete)
-            if self._incomplete.is_large and turn.is_over(nbytes) and not (self._paused or self._is_left):
+            if turn.is_over(is_large=self._incomplete.is_large) and not (self._paused or self._is_left):
                 self._paused = self._waits_for_turn = True
                 cast("asyncio.Transport", self._transport).pause_reading()
                 turn.queue(self)
@@ -315,11 +328,15 @@ class Connection(asyncio.BufferedProtocol):
         frame = receive.take()
         self._incomplete = None
         self._on_frame(self, memoryview(frame)[4 : receive.need])
-        if self.owed and receive.need > LARGE_REQUEST_BYTES and not self.closed:
-            self._heavy += len(frame)  # a handler that keeps the request for later keeps about as much
-            self._pause()
+        hold = self._listener.hold
+        if not receive.is_large:
+            hold(-len(frame))
         else:
-            self._listener.hold(-len(frame))
+            if self.owed and not self.closed:
+                self._heavy += len(frame)  # a handler that keeps the request for later keeps about as much
+                hold = _not_held
+                self._pause()
+            self._turn.release([frame], hold)
 
     def _refuse_size(self, size: int) -> None:
         why = what_it_looks_like(size, tls=self._listener.tls is not None)

@@ -14,6 +14,8 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Final, Protocol
 
+from odradek.protocol.release import Memory
+
 JOINED_BYTES: Final = 64 * 1024
 READ_BYTES: Final = 16 * 1024
 """The largest range of a file that is read in place of sent through sendfile."""
@@ -42,6 +44,11 @@ def memory_bytes(parts: Iterable[Part]) -> int:
     return sum(len(part) for part in parts if isinstance(part, BYTES))
 
 
+def in_memory(parts: Iterable[Part]) -> list[Memory]:
+    """The parts that are bytes in memory."""
+    return [part for part in parts if isinstance(part, BYTES)]
+
+
 class Outbox:
     """The queue of one connection."""
 
@@ -54,6 +61,12 @@ class Outbox:
     def memory_bytes(self) -> int:
         """Bytes that wait in memory."""
         return memory_bytes(self.parts)
+
+    def clear(self) -> list[Memory]:
+        """Drop everything at the end of the connection; returns what the caller has to release."""
+        unused = in_memory(self.parts)
+        self.parts.clear()
+        return unused
 
     def flush(self, sock: socket.socket) -> bool:
         """Send as much as the socket takes; returns whether that was all. Raises OSError when the peer is gone."""

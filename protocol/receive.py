@@ -14,6 +14,8 @@ import struct
 from collections.abc import Callable
 from typing import Final
 
+from odradek.protocol.release import Memory
+
 read_size: Final = struct.Struct(">i").unpack_from
 FIRST_FRAME_BUFFER_BYTES: Final = 256 * 1024
 LARGE_REQUEST_BYTES: Final = 256 * 1024
@@ -54,12 +56,13 @@ class NetworkReceive:
         """Whether the request takes over LARGE_REQUEST_BYTES."""
         return self.need > LARGE_REQUEST_BYTES
 
-    def room(self) -> memoryview:
-        """The part of the buffer that the next bytes are read into; a full buffer becomes larger first."""
+    def room(self, most_bytes: int = READ_AT_ONCE_BYTES) -> memoryview:
+        """The part of the buffer that the next bytes are read into, `most_bytes` or less; a full buffer becomes larger
+        first.
+        """
         if self.have == len(self.buffer):
             self._grow(self.buffer)
-        end = self.have + READ_AT_ONCE_BYTES if self.need > LARGE_REQUEST_BYTES else None
-        return memoryview(self.buffer)[self.have : end]
+        return memoryview(self.buffer)[self.have : self.have + most_bytes]
 
     def _grow(self, buffer: Buffer) -> None:
         """Double the received bytes, up to the end of the request."""
@@ -93,12 +96,17 @@ class NetworkReceive:
             self._hold(-len(backlog))
         return backlog
 
-    def clear(self) -> int:
-        """Drop everything at the end of the connection; returns how many bytes the caller has to release."""
-        held = len(self.buffer) + len(self._backlog)
+    @property
+    def held_bytes(self) -> int:
+        """The bytes that `hold` has counted and that are not released."""
+        return len(self.buffer) + len(self._backlog)
+
+    def clear(self) -> list[Memory]:
+        """Drop everything at the end of the connection; returns what the caller has to release."""
+        unused: list[Memory] = [each for each in (self.buffer, self._backlog) if each]
         self.buffer = bytearray()
         self._backlog = b""
-        return held
+        return unused
 
 
 def _allocated(size: int, need: int) -> Buffer:

@@ -107,7 +107,7 @@ def _allowed() -> dict[str, tuple[str, ...]]:
 
 
 ALLOWED = _allowed()
-KNOW_ASYNCIO = {"accepting", "dial", "listening", "net"}
+KNOW_ASYNCIO = {"accepting", "dial", "listening", "net", "read_turn"}
 PURE = ("time", "random", "asyncio", "threading", "os", "socket", "concurrent", "secrets", "uuid", "logging")
 LONGEST_FUNCTION = 60
 """Lines of a function, its docstring included."""

@@ -271,6 +271,8 @@ class LargeRequests:
 
     def _handle(self, call: Call, frame: Bytes, body: int, meter: Metered) -> None:
         connection = call.connection
+        if isinstance(frame, memoryview) and isinstance(frame.obj, mmap):
+            keep(frame.obj)  # before all others: it is freed after the objects that refer to it
         if call.route.quotas.is_active:
             call.usage = Usage(self._busy_ns, self._busy_ns(), len(frame))
         try:

@@ -1,4 +1,4 @@
-"""Frees the objects of a large request in parts.
+"""Frees the objects and the memory of a large request in parts.
 
 Python frees an object, and all that only this object refers to, at once: 400,000 structures take some 50 ms. Where
 another part of the broker keeps an object, it stays as it is.
@@ -9,10 +9,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator, Sized
 from itertools import islice
+from mmap import mmap
 from typing import Any, Final
 
 from odradek.broker.runtime.collector import exempt
 from odradek.protocol.classes import Struct
+from odradek.protocol.release import shortened
 
 AT_ONCE: Final = 500
 """Elements of containers that are freed at once."""
@@ -35,9 +37,9 @@ class Kept:
         self._works = 1
 
     def add(self, item: Any) -> None:
-        """Keep a message, or a list, a dict, a set or a tuple."""
+        """Keep a message, a list, a dict, a set or a tuple, or memory of the system."""
         self._objects.append(item)
-        if isinstance(item, Sized):
+        if isinstance(item, Sized) and not isinstance(item, mmap):
             exempt(item)
 
     def share(self) -> Kept:
@@ -55,8 +57,8 @@ class Kept:
 
 
 def freeing(objects: list[Any]) -> Iterator[None]:
-    """Free these messages and containers, to which the caller keeps no other reference, part by part; the list is empty
-    at the end.
+    """Free these messages, containers and memory, to which the caller keeps no other reference, part by part; the list
+    is empty at the end.
     """
     while objects:
         item = objects.pop()
@@ -66,6 +68,9 @@ def freeing(objects: list[Any]) -> Iterator[None]:
             for name in _arrays(item):
                 objects.append(getattr(item, name))
                 setattr(item, name, None)
+        elif isinstance(item, mmap):
+            if shortened(item):
+                objects.append(item)
         elif isinstance(item, tuple):
             objects.append(list(item))
         else:

@@ -75,8 +75,8 @@ def each(items: Iterable[T]) -> Iterable[T]:
 
 
 def keep(item: T) -> T:
-    """The item: a message, or a list, a dict, a set or a tuple. In a turn, it stays until the works of the request have
-    ended, and is freed in parts then, if nothing else refers to it.
+    """The item: a message, a list, a dict, a set or a tuple, or memory of the system. In a turn, it stays until the
+    works of the request have ended, and is freed in parts then, if nothing else refers to it.
     """
     if (handler := _local.handler) is not None:
         handler.kept.add(item)

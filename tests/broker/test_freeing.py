@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 from collections.abc import Callable
+from mmap import mmap
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from odradek.broker.runtime.freeing import AT_ONCE, Kept, freeing
 from odradek.broker.runtime.request_tasks import RequestTasks
 from odradek.broker.runtime.turns import Turns, each, keep, later
 from odradek.protocol import messages as m
+from odradek.protocol.release import PART_BYTES
 from tests.support.eventually import eventually_async
 
 pytestmark = pytest.mark.memory  # what measures branches holds the variables of running functions for a time
@@ -47,6 +49,21 @@ def test_a_part_frees_a_limited_number() -> None:
         most, left = max(most, left - now), now
     assert (messages, left) == ([], before)
     assert AT_ONCE // 2 <= most <= AT_ONCE
+
+
+def test_memory_of_the_system_is_freed_in_parts() -> None:
+    memory = [mmap(-1, 5 * PART_BYTES // 2)]
+    sizes = [[len(each) for each in memory] for _ in freeing(memory)]
+    assert sizes == [[3 * PART_BYTES // 2], [PART_BYTES // 2], []]
+
+
+def test_memory_that_others_read_stays() -> None:
+    memory = mmap(-1, 2 * PART_BYTES)
+    view = memoryview(memory)
+    kept = [memory]
+    del memory
+    list(freeing(kept))
+    assert bytes(view[-1:]) == b"\0"
 
 
 def test_what_others_keep_stays() -> None:

@@ -1,0 +1,163 @@
+"""Read turn: divides the iterations of the event loop among the connections of a broker (Kafka: Selector, Processor).
+
+Kafka has threads for connections, and requests wait for others in a queue. Here one event loop reads from all
+connections, so what it reads, handles and frees in one iteration is bounded for all of them together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Final
+
+from odradek.protocol.release import Memory, MemoryRelease
+
+if TYPE_CHECKING:
+    from odradek.protocol.net import Connection
+
+FRAMES_AT_ONCE: Final = 8
+"""Requests of one read that are handled before other connections have their turn."""
+SHARED_FRAMES: Final = 126
+"""Those of all connections in an iteration of the event loop, beside the first of each: about five milliseconds."""
+MORE_FRAMES: Final = 56
+"""Requests of one connection in an iteration of the event loop, beside those that each connection has."""
+CONNECTIONS_IN_A_TURN: Final = 4
+"""Connections with waiting requests that have their turn in one iteration of the event loop."""
+COUNTED_BYTES: Final = 16 * 1024
+"""The bytes of smaller reads are not counted: that would take a microsecond an iteration."""
+READ_IN_ALL_BYTES: Final = 4 << 20
+"""Bytes that all connections read in one iteration of the event loop, beside LITTLE_BYTES of each: about two
+milliseconds."""
+READ_IN_ALL_NS: Final = 3_000_000
+"""How long the connections read large requests in one iteration: less than READ_IN_ALL_BYTES where each page that is
+written for the first time takes the system longer."""
+LITTLE_BYTES: Final = 4096
+"""What a connection reads after that, some ten microseconds; it waits for its turn then."""
+RELEASED_BYTES: Final = 4 << 20
+"""Bytes of memory that the system gets back in one iteration of the event loop, about a millisecond."""
+
+
+class ReadTurn:
+    """The order in which the requests of several connections are handled, and in which responses leave.
+
+    A connection that sends many requests at once has FRAMES_AT_ONCE of them handled when they arrive, or one where
+    others have had SHARED_FRAMES in this iteration of the event loop, and one connection has MORE_FRAMES. The others
+    wait until the connections before it in the queue have had their turn, a few in each iteration. So a crowd of such
+    connections delays other clients no longer than one of them.
+
+    An iteration reads READ_IN_ALL_BYTES, or large requests for READ_IN_ALL_NS. After that (`is_full`) each connection
+    reads LITTLE_BYTES once more, and continues when it has its turn. While connections wait for their turn, one that
+    reads a large request is queued behind them after each read.
+
+    A request can complete requests of other connections: a produce request completes the waiting fetches of followers.
+    The connection that is read sends its responses first, the others theirs after it, as Kafka completes delayed
+    operations after it has sent the response (ReplicaManager.tryCompleteActions).
+    """
+
+    __slots__ = (
+        "_began_ns",
+        "_behind",
+        "_has_more",
+        "_is_ending",
+        "_is_scheduled",
+        "_now_ns",
+        "_read_bytes",
+        "_released_bytes",
+        "_shared",
+        "_unused",
+        "is_full",
+        "reading",
+        "waiting",
+    )
+
+    def __init__(self, now_ns: Callable[[], int] = time.monotonic_ns) -> None:
+        """`now_ns` is a clock that never runs backwards."""
+        self._now_ns = now_ns
+        self._behind: deque[Connection] = deque()
+        self._has_more = True
+        self._shared = SHARED_FRAMES
+        self._read_bytes = self._began_ns = 0
+        self._unused = MemoryRelease()
+        self._released_bytes = 0
+        self._is_scheduled = self._is_ending = False
+        self.is_full = False
+        """Whether the connections have read as much as they may in this iteration of the event loop."""
+        self.reading = False
+        self.waiting: list[tuple[Connection, Callable[[], None]]] = []
+
+    def end(self) -> None:
+        """The connection that was read has sent its responses; send those of the others."""
+        waiting, self.waiting = self.waiting, []
+        for connection, flush in waiting:
+            if not connection.closed:
+                flush()
+
+    def queue(self, connection: Connection) -> None:
+        """Resume the connection in a later iteration of the event loop."""
+        self._behind.append(connection)
+        self._schedule()
+
+    def frames_behind_the_first(self) -> int:
+        """How many requests of a read are handled behind its first one: none where others had them."""
+        if not self._shared:
+            return 0
+        self._watch_end()
+        self._shared -= FRAMES_AT_ONCE - 1
+        return FRAMES_AT_ONCE - 1
+
+    def more_frames(self) -> int:
+        """How many more requests of a connection are handled now: none where another one had them in this iteration."""
+        if not self._has_more:
+            return 0
+        self._has_more = False
+        self._watch_end()
+        return MORE_FRAMES
+
+    def count_read(self, count: int, *, is_large: bool) -> None:
+        """Count bytes that a connection has read, of a request that `is_large` or others."""
+        self._watch_end()
+        if not self._read_bytes:
+            self._began_ns = self._now_ns()
+        self._read_bytes += count
+        if self._read_bytes >= READ_IN_ALL_BYTES or (is_large and self._now_ns() - self._began_ns > READ_IN_ALL_NS):
+            self.is_full = True
+
+    def is_over(self, *, is_large: bool) -> bool:
+        """Whether a connection with an incomplete request that `is_large` or not has to wait for others."""
+        return self.is_full or (is_large and bool(self._behind))
+
+    def release(self, memory: Iterable[Memory], hold: Callable[[int], None]) -> None:
+        """Release memory that is not in use, RELEASED_BYTES of all connections in one iteration of the event loop. The
+        caller keeps no reference to it; `hold` counts its bytes as released.
+        """
+        self._watch_end()
+        self._unused.add(memory, hold)
+        self._released_bytes += self._unused.release(RELEASED_BYTES - self._released_bytes)
+
+    def _watch_end(self) -> None:
+        if not self._is_ending:
+            self._is_ending = True
+            asyncio.get_running_loop().call_soon(self._end_iteration)
+
+    def _end_iteration(self) -> None:
+        self._is_ending = self.is_full = False
+        self._has_more = True
+        self._shared = SHARED_FRAMES
+        self._read_bytes = self._released_bytes = 0
+        if self._unused:
+            self._watch_end()
+            self._released_bytes = self._unused.release(RELEASED_BYTES)
+
+    def _schedule(self) -> None:
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            asyncio.get_running_loop().call_soon(self._serve)
+
+    def _serve(self) -> None:
+        self._is_scheduled = False
+        for _ in range(min(len(self._behind), CONNECTIONS_IN_A_TURN)):
+            self._behind.popleft().resume_if_caught_up(has_turn=True)
+        if self._behind:
+            self._schedule()
