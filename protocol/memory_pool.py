@@ -1,9 +1,10 @@
 """Memory pool: counts the bytes held for all connections, and orders requests that wait for memory (Kafka: MemoryPool).
 
-While the connections hold more than their limit, the incomplete large requests wait, except for one: the request that
-has waited longest reads on. Without it no request would proceed where incomplete requests hold all of the memory. The
-held bytes exceed the limit by at most this request, as in Kafka's SimpleMemoryPool, which grants a whole request as
-long as one byte is free.
+While the connections hold more than half of their limit, the incomplete large requests wait, except for one: the
+request that has waited longest reads on. Without it no request would proceed where incomplete requests hold all of the
+memory. This request may exceed the limit, as in Kafka's SimpleMemoryPool, which grants a whole request as long as one
+byte is free. The other half is for requests that are being handled and for their responses: the large requests of a
+crowd arrive side by side, and would hold all of the memory before the first of them is complete.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from odradek.protocol.net import Connection
 
 LONGEST_WAIT_FOR_MEMORY_S: Final = 30.0
+SHARE_OF_INCOMPLETE: Final = 0.5
+"""The share of the limit up to which incomplete large requests are read."""
 
 
 class MemoryPool:
@@ -33,6 +36,10 @@ class MemoryPool:
         self.held_bytes += count
         if count < 0 and self._waiting and not self._resuming:
             self._resume(limit_bytes)
+
+    def is_short(self, limit_bytes: int) -> bool:
+        """Whether incomplete large requests have to wait."""
+        return self.held_bytes > limit_bytes * SHARE_OF_INCOMPLETE
 
     def exempts(self, connection: Connection) -> bool:
         """Whether this connection is the one that reads its request although the limit is exceeded."""
@@ -58,7 +65,7 @@ class MemoryPool:
         self._resuming = True
         waiting = self._waiting
         while waiting:
-            if self.held_bytes >= limit_bytes:
+            if self.held_bytes >= limit_bytes * SHARE_OF_INCOMPLETE:
                 if self._has_exempt():
                     break
                 self._exempt = waiting[0]

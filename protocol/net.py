@@ -350,7 +350,7 @@ class Connection(asyncio.BufferedProtocol):
     def _check_memory(self, receive: NetworkReceive) -> None:
         """Stop reading an incomplete request while all connections hold too much, unless the request is small."""
         listener, memory = self._listener, self._memory
-        if memory.held_bytes <= listener.limits.total_bytes or self._paused or self._is_left:
+        if self._paused or self._is_left or not memory.is_short(listener.limits.total_bytes):
             return
         if len(receive.buffer) <= listener.share_bytes or memory.exempts(self):
             return

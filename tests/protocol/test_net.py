@@ -593,6 +593,22 @@ async def test_the_request_that_waited_longest_proceeds_when_the_client_before_i
             writer.close()
 
 
+async def test_incomplete_large_requests_leave_memory_for_those_that_are_complete() -> None:
+    """Those of 50 connections of 20 MB filled the limit before the first of them was complete."""
+    async with Server(echo, total_bytes=8_000_000, queued_bytes=500_000) as server:
+        data = random.Random(1).randbytes(1_500_000)
+        clients = []
+        for _ in range(4):  # six megabytes
+            reader, writer = await server.connect()
+            writer.write(framed(data)[:-1])
+            clients.append((reader, writer))
+        await server.until(lambda: [kind for kind, _ in server.reports][:1] == ["memory"])
+        for reader, writer in clients:
+            writer.write(framed(data)[-1:])
+            assert await read_frame(reader) == data
+            writer.close()
+
+
 async def test_a_client_that_stops_sending_does_not_keep_others_waiting_for_memory(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
