@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
 
+from odradek.commands.cluster_options import data_dir_option, metrics_option, record_schemas
 from odradek.commands.failures import USAGE
-from odradek.commands.schema_options import registry_option, registry_url, schema_failures
+from odradek.commands.schema_options import registry_option
 from odradek.commands.session import ConnectionOptions, connection_options, fail, is_overridden_by_profile, resolved
 
 if TYPE_CHECKING:
-    from odradek.console.record_schemas import RecordSchemas
     from odradek.console.web.settings import ConsoleSettings
 
 _LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
@@ -41,21 +40,8 @@ def _addresses(context: click.Context, parameter: click.Parameter, values: tuple
     help="A name by which browsers reach the console, beside localhost and --host. Can be given again.",
 )
 @click.option("--allow-changes", is_flag=True, help="Let users change the cluster. Without it the console only reads.")
-@click.option(
-    "--data-dir",
-    "data_dirs",
-    multiple=True,
-    type=click.Path(path_type=Path, exists=True, file_okay=False),
-    metavar="DIR",
-    help="A data directory of a broker on this machine, for the log inspector. Can be given again.",
-)
-@click.option(
-    "--metrics",
-    "metrics",
-    multiple=True,
-    metavar="HOST:PORT",
-    help="A broker's metrics page, for request latencies. Can be given again.",
-)
+@data_dir_option
+@metrics_option
 @click.option(
     "--streams",
     "streams",
@@ -114,7 +100,7 @@ def console(
         data_dirs=data_dirs,
         metrics=tuple(MetricsSource(each) for each in metrics),
         interval_s=interval_s,
-        schemas=_schemas(properties, schema_registry),
+        schemas=record_schemas(properties, schema_registry),
         streams=streams,
     )
     _check(settings)
@@ -123,19 +109,6 @@ def console(
 
         stop_when_stdin_ends()
     serve(settings)
-
-
-def _schemas(properties: Mapping[str, str], url: str | None) -> RecordSchemas | None:
-    """The schemas of --schema-registry or of the profile. Raises CommandFailure."""
-    url = registry_url(properties, url)
-    if url is None:
-        return None
-    from odradek.console.record_schemas import CLIENT_DEFAULTS, RecordSchemas
-    from odradek.records.schemas.registered import RegisteredSchemas, client_config
-
-    with schema_failures():
-        config = client_config(properties, url, CLIENT_DEFAULTS)
-        return None if config is None else RecordSchemas(RegisteredSchemas(config))
 
 
 def _check(settings: ConsoleSettings) -> None:

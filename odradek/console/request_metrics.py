@@ -6,6 +6,7 @@ other metrics are left out before the page is parsed: that of a broker with many
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -16,7 +17,9 @@ _COUNT: Final = "kafka_network_requestmetrics_totaltimems_count"
 _IDLE: Final = "kafka_server_kafkarequesthandlerpool_requesthandleravgidle_percent"
 _BYTES_IN: Final = "kafka_server_brokertopicmetrics_bytesin_total"
 _BYTES_OUT: Final = "kafka_server_brokertopicmetrics_bytesout_total"
-_READ: Final = (_TIME, _IDLE, _BYTES_IN, _BYTES_OUT)
+_IDENTITIES: Final[Mapping[str, str]] = {"odradek_broker_info": "broker_id", "kafka_server_app_info": "id"}
+"""The label with the id of the broker, by the beginning of a name: Odradek's, and Kafka's AppInfoParser."""
+_READ: Final = (_TIME, _IDLE, _BYTES_IN, _BYTES_OUT, *_IDENTITIES)
 _MEDIAN: Final = 0.5
 _SLOW: Final = 0.99
 
@@ -40,6 +43,8 @@ class BrokerMetrics:
     bytes_out: float | None = None
     idle_share: float | None = None
     """From 0 to 1."""
+    broker_id: int | None = None
+    """The broker that the page names; None where it names none."""
 
 
 def broker_metrics(page: str) -> BrokerMetrics:
@@ -51,6 +56,8 @@ def broker_metrics(page: str) -> BrokerMetrics:
             name, labels, value = sample.name, sample.labels, sample.value
             if name.startswith(_TIME) and "request" in labels:
                 _add_latency(found, name, labels, value)
+            elif name.startswith(tuple(_IDENTITIES)):
+                found.broker_id = found.broker_id if found.broker_id is not None else _identity(name, labels)
             elif name == _IDLE:
                 found.idle_share = value
             elif name == _BYTES_IN and "topic" not in labels:
@@ -58,6 +65,12 @@ def broker_metrics(page: str) -> BrokerMetrics:
             elif name == _BYTES_OUT and "topic" not in labels:
                 found.bytes_out = value
     return found
+
+
+def _identity(name: str, labels: Mapping[str, str]) -> int | None:
+    label = next(label for beginning, label in _IDENTITIES.items() if name.startswith(beginning))
+    text = labels.get(label, "")
+    return int(text) if text.isascii() and text.isdigit() else None
 
 
 def _add_latency(found: BrokerMetrics, name: str, labels: dict[str, str], value: float) -> None:

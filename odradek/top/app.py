@@ -6,21 +6,30 @@ new one, and changes only the cells that differ.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import ClassVar, Final
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Final
 
 from rich.text import Text
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
+from textual.screen import Screen
 from textual.widgets import DataTable, Footer, Input, Sparkline, Static, TabbedContent, TabPane
 
 from odradek.console.alerts import AlertLevel, ClusterAlert, alerts_of
-from odradek.console.group_pages import GroupDetail
-from odradek.console.history import ClusterHistory
 from odradek.console.overview import overview_of
-from odradek.top.group_screen import GroupScreen
-from odradek.top.panes import PANES, WRONG, Pane, PaneRows, clock, safe, summary
+from odradek.top.access_report import access_screen
+from odradek.top.broker_report import broker_screen
+from odradek.top.cells import NO_ROWS, WRONG, clock, safe
+from odradek.top.context import TopContext
+from odradek.top.group_report import group_screen
+from odradek.top.help_screen import HelpScreen
+from odradek.top.log_reports import log_screen, logs_screen
+from odradek.top.message_screen import MessageScreen
+from odradek.top.panes import PANES, Pane, summary
+from odradek.top.tables import chosen_key, fill, retitle
+from odradek.top.topic_report import TopicScreen
+from odradek.top.transaction_reports import transactions_screen
 
 OVERVIEW: Final = "overview"
 NAMES: Final = (OVERVIEW, *(pane.name for pane in PANES))
@@ -28,20 +37,30 @@ BY_NAME: Final = {pane.name: pane for pane in PANES}
 REFRESH_S: Final = 0.5
 OF_VIEW: Final = 3
 """What is drawn depends on the pane, the search and the order; the rest is data."""
+REPORTS: Final[Mapping[str, tuple[str, Callable[[TopContext], Screen[Any]]]]] = {
+    "transactions": ("7", transactions_screen),
+    "access": ("8", access_screen),
+    "logs": ("9", logs_screen),
+}
+"""Views with a screen of their own, which is read when it is opened: the key and the screen of each."""
 _LEVELS: Final = {AlertLevel.CRITICAL: WRONG, AlertLevel.WARNING: "yellow", AlertLevel.NOTE: ""}
 
 
 class ClusterTop(App[None]):
-    """The program. It sends no request itself but for the group that is opened."""
+    """The program. Its panes are of the samples; the screens that it opens read what they show."""
 
     TITLE = "odradek top"
     ENABLE_COMMAND_PALETTE = False
     BINDINGS: ClassVar[list[BindingType]] = [
         *(Binding(str(key), f"pane('{name}')", name.capitalize(), show=False) for key, name in enumerate(NAMES, 1)),
+        *(Binding(key, f"report('{name}')", name.capitalize(), show=False) for name, (key, _) in REPORTS.items()),
         ("slash", "search", "Search"),
+        ("m", "messages", "Messages"),
+        ("l", "log", "Log"),
         ("escape", "clear", "All"),
         ("s", "sort", "Sort"),
         ("p", "pause", "Pause"),
+        ("question_mark", "help", "Help"),
         ("q", "quit", "Quit"),
     ]
     CSS = """
@@ -52,17 +71,17 @@ class ClusterTop(App[None]):
     DataTable { height: 1fr; }
     """
 
-    def __init__(self, history: ClusterHistory, read_group: Callable[[str], GroupDetail]) -> None:
-        """`read_group` reads one group in a thread."""
+    def __init__(self, context: TopContext) -> None:
+        """Takes no sample, and closes nothing."""
         super().__init__()
         self.animation_level = "none"
-        self._history = history
-        self._read_group = read_group
+        self._cluster = context
+        self._history = context.workspace.history
         self._searches = dict.fromkeys(NAMES, "")
         self._sorts = {pane.name: pane.sorts[0] for pane in PANES}
         self._paused = False
         self._alerts: list[ClusterAlert] = []
-        self._shown = PaneRows({}, 0, 0)
+        self._shown = NO_ROWS
         self._status = Text()
         self._drawn: tuple[object, ...] | None = None
 
@@ -84,9 +103,7 @@ class ClusterTop(App[None]):
         """Give the tables their titles, and draw at an interval."""
         self._table(OVERVIEW).add_columns("ALERT", "WHAT TO DO")
         for pane in PANES:
-            table = self._table(pane.name)
-            for column in pane.columns:
-                table.add_column(column, key=column)
+            retitle(self._table(pane.name), pane.columns)
         self.set_interval(REFRESH_S, self._draw)
         self._table(OVERVIEW).focus()
         self._draw()
@@ -124,6 +141,37 @@ class ClusterTop(App[None]):
         self._paused = not self._paused
         self._draw_status()
 
+    def action_report(self, name: str) -> None:
+        """Open one of REPORTS."""
+        if len(self.screen_stack) == 1:
+            self.push_screen(REPORTS[name][1](self._cluster))
+
+    def action_messages(self) -> None:
+        """The records of the topic or the partition at the cursor."""
+        name, key = self._chosen
+        if name == "topics":
+            self.push_screen(MessageScreen(self._cluster, key))
+        elif name == "partitions":
+            topic, _, partition = key.rpartition("-")
+            self.push_screen(MessageScreen(self._cluster, topic, int(partition)))
+
+    def action_log(self) -> None:
+        """The log of the partition at the cursor, as it is on disk."""
+        name, key = self._chosen
+        if name == "partitions":
+            self.push_screen(log_screen(self._cluster, key))
+
+    def action_help(self) -> None:
+        """The keys."""
+        self.push_screen(HelpScreen())
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """A key that does nothing in the pane is not shown."""
+        if not self.query(TabbedContent):
+            return True
+        pane = self.query_one(TabbedContent).active
+        return {"messages": pane in ("topics", "partitions"), "log": pane == "partitions"}.get(action, True)
+
     def on_input_changed(self, event: Input.Changed) -> None:
         """Search while the user types."""
         if self._pane is not None and event.input.display:
@@ -135,17 +183,20 @@ class ClusterTop(App[None]):
         self._close_search(event.value)
 
     def on_tabbed_content_tab_activated(self, event: TabbedContent.TabActivated) -> None:
-        """A pane that is chosen with the mouse."""
+        """A pane that is chosen, also with the mouse."""
+        self.refresh_bindings()
         self._draw()
 
     def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:
-        """Open the object of a row: the partitions of a topic, a group, what an alert is about."""
+        """Open the object of a row: a topic, a group, a broker, what an alert is about."""
         key = event.row_key.value or ""
         name = (event.data_table.id or "").removesuffix("-table")
-        if name == "topics":
-            self._go("partitions", key)
+        if name in ("topics", "partitions"):
+            self.push_screen(TopicScreen(self._cluster, key if name == "topics" else key.rpartition("-")[0]))
         elif name == "groups":
-            self.push_screen(GroupScreen(key, self._read_group))
+            self.push_screen(group_screen(self._cluster, key))
+        elif name == "brokers":
+            self.push_screen(broker_screen(self._cluster, int(key)))
         elif name == OVERVIEW and key.isdigit() and int(key) < len(self._alerts):
             self._go(*target_of(self._alerts[int(key)].path))
 
@@ -155,6 +206,13 @@ class ClusterTop(App[None]):
     def _pane(self) -> Pane | None:
         """The pane that is shown; None for the overview."""
         return BY_NAME.get(self.query_one(TabbedContent).active)
+
+    @property
+    def _chosen(self) -> tuple[str, str]:
+        """The pane, and the key of the row at the cursor; two empty texts without one."""
+        pane = self._pane
+        key = None if pane is None else chosen_key(self._table(pane.name))
+        return ("", "") if pane is None or key is None else (pane.name, key)
 
     def _table(self, name: str) -> DataTable[Text]:
         return self.query_one(f"#{name}-table", DataTable)
@@ -187,7 +245,7 @@ class ClusterTop(App[None]):
             self._draw_overview()
             return
         self._shown = pane.rows(self._history, self._searches[pane.name], self._sorts[pane.name])
-        fill(self._table(pane.name), pane, self._shown)
+        fill(self._table(pane.name), pane.columns, self._shown)
         self._draw_status()
 
     def _draw_status(self) -> None:
@@ -233,26 +291,3 @@ def target_of(path: str) -> tuple[str, str]:
     if name == "topics" and query.startswith("health="):
         return "partitions", query.removeprefix("health=")
     return (name, rest[0] if rest else "") if name in BY_NAME else (OVERVIEW, "")
-
-
-def fill(table: DataTable[Text], pane: Pane, shown: PaneRows) -> None:
-    """Put the rows into the table, with the cursor on the same object."""
-    keys = [key.value for key in table.rows]
-    if keys == list(shown.rows):
-        for key, cells in shown.rows.items():
-            for column, cell in zip(pane.columns, cells, strict=True):
-                if not same(table.get_cell(key, column), cell):
-                    table.update_cell(key, column, cell)
-        return
-    at = table.cursor_row
-    chosen = keys[at] if 0 <= at < len(keys) else None
-    table.clear()
-    for key, cells in shown.rows.items():
-        table.add_row(*cells, key=key)
-    if chosen is not None and chosen in shown.rows:
-        table.move_cursor(row=table.get_row_index(chosen))
-
-
-def same(old: Text, new: Text) -> bool:
-    """Whether two cells look the same; Text compares without the style of the whole."""
-    return old.plain == new.plain and old.style == new.style

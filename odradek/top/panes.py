@@ -1,14 +1,10 @@
-"""The panes of `odradek top` as rows of cells, of the console's data: topics, partitions, groups, brokers, timeline.
-
-A pane shows at most LARGEST_PAGE rows of what the search selects: a terminal redraws all of them each second.
-"""
+"""The panes of `odradek top` as rows of cells, of the console's data: topics, partitions, groups, brokers, timeline."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from rich.text import Text
 
@@ -17,21 +13,12 @@ from odradek.admin.topics import NO_LEADER, PartitionInfo
 from odradek.commands.output import byte_size
 from odradek.console.group_pages import groups_page
 from odradek.console.history import ClusterHistory
-from odradek.console.overview import ClusterOverview, broker_rows
-from odradek.console.paging import LARGEST_PAGE, Listing, ListPage, page_of
+from odradek.console.overview import BrokerRow, ClusterOverview, broker_rows
+from odradek.console.paging import page_of
+from odradek.console.sample import GroupSample
 from odradek.console.timeline import ClusterChange
-from odradek.console.topic_pages import topics_page
-
-WRONG: Final = "bold red"
-Cells = tuple[Text, ...]
-
-
-class PaneRows(NamedTuple):
-    """The rows that a pane shows, by a key that names the object, and how many there are."""
-
-    rows: Mapping[str, Cells]
-    matching: int
-    total: int
+from odradek.console.topic_pages import TopicRow, topics_page
+from odradek.top.cells import WRONG, Cells, PaneRows, clock, listing_of, number, problems, right, safe, shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,51 +31,20 @@ class Pane:
     rows: Callable[[ClusterHistory, str, str], PaneRows]
 
 
-def safe(value: object, style: str = "") -> Text:
-    """A text as a cell. Names of groups and clients may have any character: none of them controls the terminal."""
-    return Text("".join(letter if letter.isprintable() else "\ufffd" for letter in str(value)), style)
-
-
-def number(value: float | None, style: str = "") -> Text:
-    """A number at the right of its cell; `-` for none."""
-    shown = "-" if value is None else f"{value:,.1f}" if isinstance(value, float) else f"{value:,}"
-    return Text(shown, style, justify="right")
-
-
-def problems(value: int) -> Text:
-    """A number that should be zero."""
-    return number(value, WRONG if value else "")
-
-
-def clock(time_s: float) -> str:
-    """The local time of day."""
-    return time.strftime("%H:%M:%S", time.localtime(time_s))
-
-
-def _shown(page: ListPage[Any], rows: Iterable[tuple[str, Cells]]) -> PaneRows:
-    return PaneRows(dict(rows), page.matching, page.total)
-
-
 def _topics(history: ClusterHistory, search: str, sort: str) -> PaneRows:
-    page = topics_page(history, Listing(search, 1, LARGEST_PAGE, sort), internal=True)
-    return _shown(
-        page,
-        (
-            (
-                row.name,
-                (
-                    safe(row.name),
-                    number(row.partitions),
-                    number(row.replication_factor),
-                    problems(row.under_replicated),
-                    problems(row.offline),
-                    number(row.records),
-                    number(row.records_per_s),
-                    Text(byte_size(row.size_bytes), justify="right"),
-                ),
-            )
-            for row in page.rows
-        ),
+    return shown(topics_page(history, listing_of(search, sort), internal=True), lambda row: row.name, _topic)
+
+
+def _topic(row: TopicRow) -> Cells:
+    return (
+        safe(row.name),
+        number(row.partitions),
+        number(row.replication_factor),
+        problems(row.under_replicated),
+        problems(row.offline),
+        number(row.records),
+        number(row.records_per_s),
+        right(byte_size(row.size_bytes)),
     )
 
 
@@ -110,82 +66,73 @@ _PARTITION_SORTS: Final[Mapping[str, Callable[[PartitionInfo], Any]]] = {
 
 def _partitions(history: ClusterHistory, search: str, sort: str) -> PaneRows:
     sample = history.sample
-    parts = () if sample is None else sample.partitions
     ends = {} if sample is None else sample.ends
-    page = page_of(
-        parts,
-        Listing(search, 1, LARGEST_PAGE, sort),
-        lambda part: f"{part.topic}-{part.partition} {problem_of(part)}",
-        _PARTITION_SORTS,
-    )
-    rows = []
-    for part in page.rows:
-        name, problem = f"{part.topic}-{part.partition}", problem_of(part)
+
+    def cells(part: PartitionInfo) -> Cells:
+        problem = problem_of(part)
         style = WRONG if problem in ("offline", "under-replicated") else ""
-        cells = (
-            safe(name),
-            Text("none", WRONG, justify="right") if part.leader == NO_LEADER else number(part.leader),
+        return (
+            safe(_name(part)),
+            right("none", WRONG) if part.leader == NO_LEADER else number(part.leader),
             number(part.leader_epoch),
             Text(",".join(map(str, part.replicas))),
             Text(",".join(map(str, part.isr)), style),
             number(ends.get((part.topic, part.partition))),
             Text(problem, style),
         )
-        rows.append((name, cells))
-    return _shown(page, rows)
+
+    page = page_of(
+        () if sample is None else sample.partitions,
+        listing_of(search, sort),
+        lambda part: f"{_name(part)} {problem_of(part)}",
+        _PARTITION_SORTS,
+    )
+    return shown(page, _name, cells)
+
+
+def _name(part: PartitionInfo) -> str:
+    return f"{part.topic}-{part.partition}"
 
 
 def _groups(history: ClusterHistory, search: str, sort: str) -> PaneRows:
-    page = groups_page(history, Listing(search, 1, LARGEST_PAGE, sort))
-    return _shown(
-        page,
-        (
-            (
-                row.group_id,
-                (
-                    safe(row.group_id),
-                    safe(row.state),
-                    safe(row.type or "-"),
-                    number(row.members),
-                    number(row.partitions),
-                    number(row.lag, WRONG if row.lag and not row.members else ""),
-                    number(row.coordinator),
-                ),
-            )
-            for row in page.rows
-        ),
+    return shown(groups_page(history, listing_of(search, sort)), lambda row: row.group_id, _group)
+
+
+def _group(row: GroupSample) -> Cells:
+    return (
+        safe(row.group_id),
+        safe(row.state),
+        safe(row.type or "-"),
+        number(row.members),
+        number(row.partitions),
+        number(row.lag, WRONG if row.lag and not row.members else ""),
+        number(row.coordinator),
     )
 
 
 def _brokers(history: ClusterHistory, search: str, sort: str) -> PaneRows:
     sample = history.sample
     found = [] if sample is None else broker_rows(history, sample)
-    page = page_of(
-        found, Listing(search, 1, LARGEST_PAGE, sort), lambda row: f"{row.node.broker_id} {row.node.host}", {}
+    page = page_of(found, listing_of(search, sort), lambda row: f"{row.node.broker_id} {row.node.host}", {})
+    return shown(page, lambda row: str(row.node.broker_id), _broker)
+
+
+def _broker(row: BrokerRow) -> Cells:
+    return (
+        number(row.node.broker_id),
+        safe(f"{row.node.host}:{row.node.port}" if row.is_alive else "-"),
+        safe(row.node.rack or "-"),
+        Text("controller") if row.is_controller else Text("running") if row.is_alive else Text("down", WRONG),
+        number(row.leaders),
+        number(row.replicas),
+        problems(row.out_of_sync),
+        right(byte_size(row.disk_bytes)),
     )
-    rows = []
-    for row in page.rows:
-        state = Text("controller") if row.is_controller else Text("running") if row.is_alive else Text("down", WRONG)
-        address = f"{row.node.host}:{row.node.port}" if row.is_alive else "-"
-        cells = (
-            number(row.node.broker_id),
-            safe(address),
-            safe(row.node.rack or "-"),
-            state,
-            number(row.leaders),
-            number(row.replicas),
-            problems(row.out_of_sync),
-            Text(byte_size(row.disk_bytes), justify="right"),
-        )
-        rows.append((str(row.node.broker_id), cells))
-    return _shown(page, rows)
 
 
 def _timeline(history: ClusterHistory, search: str, sort: str) -> PaneRows:
     everything = history.timeline.newest()
-    page = page_of(
-        everything, Listing(search, 1, LARGEST_PAGE), lambda row: f"{row.kind.value} {row.subject} {row.text}", {}
-    )
+    page = page_of(everything, listing_of(search), lambda row: f"{row.kind.value} {row.subject} {row.text}", {})
     rows: dict[str, Cells] = {}
     for each in page.rows:
         rows.setdefault(_key(each), _event(each))

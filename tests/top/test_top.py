@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from click.testing import CliRunner
-from textual.widgets import DataTable, Input, Static
+from textual.widgets import DataTable, Input, Sparkline
 
 from odradek.admin.controllers import KRAFT, NO_CONTROLLER
 from odradek.admin.groups import GroupDescription, MemberDescription
@@ -13,10 +13,14 @@ from odradek.cli import main
 from odradek.console.group_pages import GroupDetail
 from odradek.console.history import ClusterHistory
 from odradek.console.overview import overview_of
+from odradek.top import group_report
 from odradek.top.app import BY_NAME, OVERVIEW, ClusterTop, target_of
-from odradek.top.panes import PANES, WRONG, safe, summary
+from odradek.top.cells import WRONG, safe
+from odradek.top.panes import PANES, summary
+from odradek.top.topic_report import TopicScreen
 from tests.console.samples import group, partition, sample, topic
-from tests.top.panes import SIZE, rows, status
+from tests.console.workspaces import GivenWorkspace
+from tests.top.panes import SIZE, about, context_of, report_rows, rows, status
 
 MEMBER = MemberDescription("member-1", None, "client", "/127.0.0.1", {}, None, None)
 HOSTILE = "[red]evil[/]\x1b[2J"
@@ -36,7 +40,7 @@ def filled() -> ClusterHistory:
     return history
 
 
-def detail(group_id: str) -> GroupDetail:
+def detail(client: object, group_id: str) -> GroupDetail:
     described = GroupDescription(group_id, "classic", "consumer", "Stable", 1, "range", None, (MEMBER,))
     return GroupDetail(described, (PartitionLag("orders", 0, 270, 300, MEMBER),))
 
@@ -83,8 +87,9 @@ def test_a_cluster_with_kraft_lacks_no_controller(controller: int, shown: str, i
 
 
 @pytest.mark.slow
-async def test_search_open_and_return() -> None:
-    app = ClusterTop(filled(), detail)
+async def test_search_open_and_return(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(group_report, "group_detail", detail)
+    app = ClusterTop(context_of(GivenWorkspace(filled())))
     async with app.run_test(size=SIZE) as pilot:
         alerts = [row[0] for row in rows(app, OVERVIEW)]
         assert alerts[0].startswith("Broker 3 is not in the cluster")
@@ -97,33 +102,28 @@ async def test_search_open_and_return() -> None:
         assert "1 of 1 (2)" in status(app)
         await pilot.press("enter")
         assert not app.query_one(Input).display
-        await pilot.press("enter")  # the partitions of the topic
-        assert [row[0] for row in rows(app, "partitions")] == ["users-0"]
-        await pilot.press("escape")
+        await pilot.press("enter")  # the topic
+        assert isinstance(app.screen, TopicScreen)
+        await pilot.press("escape", "3", "escape")
         assert len(rows(app, "partitions")) == 3
 
         await pilot.press("4", "s", "up", "enter")  # the group with the largest lag
         assert "by lag" in status(app)
-        await app.workers.wait_for_complete()
-        await pilot.pause()
-        assert str(app.screen.query_one("#about", Static).render()) == "group billing   Stable   1 members   lag 30"
-        shown = [cell.plain for cell in app.screen.query_one(DataTable).get_row_at(0)]
-        assert shown == ["orders", "0", "270", "300", "30", "client", "/127.0.0.1", "member-1"]
+        assert (await about(pilot)).startswith("group billing   state Stable   members 1   lag 30")
+        assert report_rows(app) == [["orders", "0", "270", "300", "30", "client", "/127.0.0.1", "member-1"]]
+        assert app.screen.query_one("#line", Sparkline).data == [10.0, 30.0], "the lag over time"
         await pilot.press("escape")
         assert len(app.screen_stack) == 1
 
 
 @pytest.mark.slow
 async def test_samples_change_cells_and_keep_the_cursor() -> None:
-    def unreadable(group_id: str) -> GroupDetail:
-        raise ConnectionError("no broker answers")
-
     def added(taken_s: float, *names: str, end: int) -> None:
         topics = [topic(each) for each in names]
         history.add(sample(taken_s, *topics, ends={("users", 0): end}, groups=[group("billing")]))
 
     history = ClusterHistory()
-    app = ClusterTop(history, unreadable)
+    app = ClusterTop(context_of(GivenWorkspace(history)))
     async with app.run_test(size=SIZE) as pilot:
         assert "waiting for the cluster" in status(app)
         added(1000.0, "orders", "users", end=5)
@@ -148,9 +148,7 @@ async def test_samples_change_cells_and_keep_the_cursor() -> None:
         assert rows(app, "topics")[2][5:7] == ["65", "20.0"]
         assert "no broker answers" in status(app)
         await pilot.press("4", "enter")
-        await app.workers.wait_for_complete()
-        await pilot.pause()
-        assert str(app.screen.query_one("#about", Static).render()) == "group billing: no broker answers"
+        assert await about(pilot) == "there is no cluster"
 
 
 def test_targets_and_texts() -> None:

@@ -7,16 +7,13 @@ import sys
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from odradek.admin.client import AdminClient
 from odradek.broker_process import BrokerProcess
-from odradek.commands.session import parse_bootstrap
-from odradek.console.group_pages import group_detail
-from odradek.console.sampler import ClusterSampler
+from odradek.console.workspace import ClusterWorkspace
 from odradek.top.app import ClusterTop
 from tests.commands.running import TIMEOUT_S, Running
-from tests.support.eventually import eventually, eventually_async
+from tests.support.eventually import eventually
 from tests.support.terminal import Terminal
-from tests.top.panes import SIZE, rows
+from tests.top.panes import SIZE, about, context_of, report_rows, rows
 
 pytestmark = pytest.mark.slow
 
@@ -53,20 +50,16 @@ async def test_a_group_with_lag(odradek_broker: BrokerProcess) -> None:
     consumer.commit(offsets=[TopicPartition("orders", 0, 4)], asynchronous=False)
     consumer.close()
 
-    def connect() -> AdminClient:
-        return AdminClient(parse_bootstrap(odradek_broker.bootstrap))
-
-    def read(group_id: str) -> object:
-        with connect() as client:
-            return group_detail(client, group_id)
-
-    sampler = ClusterSampler(connect)
-    assert sampler.refresh() is not None, sampler.history.error
-    app = ClusterTop(sampler.history, read)  # type: ignore[arg-type]
+    workspace = ClusterWorkspace(odradek_broker.bootstrap, {}, interval_s=0.1)
+    eventually(lambda: workspace.history.lags_of("billing"), lambda lags: lags is not None and len(lags) > 1)
+    app = ClusterTop(context_of(workspace))
     async with app.run_test(size=SIZE) as pilot:
         await pilot.press("4")
         assert rows(app, "groups") == [["billing", "Empty", "classic", "0", "1", "6", "0"]]
         await pilot.press("enter")
-        await app.workers.wait_for_complete()
-        await eventually_async(lambda: "lag 6" in str(app.screen.query_one("#about").render()))
-    sampler.close()
+        assert "lag 6" in await about(pilot)
+        assert report_rows(app)[0][:5] == ["orders", "0", "4", "10", "6"]
+        await pilot.press("enter")
+        assert "partition 0   from offset 4   6 of 6 that were read, up to the end" in await about(pilot)
+        assert [row[4] for row in report_rows(app)] == ["4", "5", "6", "7", "8", "9"]
+    workspace.close()

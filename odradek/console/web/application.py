@@ -25,7 +25,7 @@ from odradek.console.web.rendering import static_file
 from odradek.console.web.sessions import UserSession, UserSessions
 from odradek.console.web.settings import TOKENS, ConsoleSettings
 from odradek.console.web.views import Page, ViewRequest, Views
-from odradek.console.web.workspace import ClusterWorkspace, Workspace
+from odradek.console.workspace import ClusterWorkspace, Workspace
 
 Connect = Callable[[ConsoleSettings, Mapping[str, Any]], Workspace]
 PAGES: Final[Mapping[str, Page]] = {
@@ -74,7 +74,18 @@ CHANGES: Final[Mapping[str, Page]] = {
 }
 
 
-def application(settings: ConsoleSettings, connect: Connect = ClusterWorkspace) -> Starlette:
+def connected(settings: ConsoleSettings, properties: Mapping[str, Any]) -> ClusterWorkspace:
+    """The workspace of a login with these properties of a client. Raises SecurityConfigError."""
+    return ClusterWorkspace(
+        settings.bootstrap,
+        properties,
+        interval_s=settings.interval_s,
+        metrics=settings.metrics,
+        schemas=settings.schemas,
+    )
+
+
+def application(settings: ConsoleSettings, connect: Connect = connected) -> Starlette:
     """The application. `connect` makes the workspace of a login. Raises SecurityConfigError."""
     shared = None if settings.requires_login else connect(settings, settings.properties)
     sessions = UserSessions(shared)

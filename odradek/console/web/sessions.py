@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from odradek.console.web.logins import UserLogin, expired_text
-from odradek.console.web.workspace import Workspace
+from odradek.console.workspace import Workspace
 
 MOST_SESSIONS: Final = 200
 MOST_LOGINS: Final = 16

@@ -22,12 +22,13 @@ from starlette.responses import HTMLResponse, PlainTextResponse, RedirectRespons
 from odradek.admin.client import AdminClient
 from odradek.commands.failures import DENIED, NOT_FOUND, exit_code_of, failure_of
 from odradek.console.history import ClusterHistory
+from odradek.console.moments import MomentError
 from odradek.console.paging import PAGE_SIZE, Listing
 from odradek.console.sample import CLIENT_ERRORS
 from odradek.console.web.rendering import rendered
 from odradek.console.web.sessions import UserSession, UserSessions
 from odradek.console.web.settings import ConsoleSettings
-from odradek.console.web.workspace import Workspace
+from odradek.console.workspace import Workspace
 from odradek.records.filters import FilterError
 
 LOG = logging.getLogger(__name__)
@@ -250,7 +251,7 @@ class Views:
     def _respond(self, view: ViewRequest, function: Page) -> Response:
         try:
             result = function(view)
-        except (BadInputError, FilterError) as error:
+        except (BadInputError, FilterError, MomentError) as error:
             return self._error(view.session, str(error), 400, view)
         except KeyError as error:
             return self._error(view.session, f"There is no {error.args[0]}.", 404, view)

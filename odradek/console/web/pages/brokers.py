@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+from typing import Final
 from urllib.parse import quote
 
 from odradek.admin import log_dirs
 from odradek.admin.configs import ResourceKind
 from odradek.commands.failures import failure_of
 from odradek.console import config_pages
+from odradek.console.metrics_pages import metrics_pages
 from odradek.console.overview import broker_rows
 from odradek.console.web.views import Redirect, Shown, ViewRequest
 from odradek.protocol.errors import KafkaError
+
+_MOST_REQUESTS: Final = 15
+"""Kinds of requests whose latencies are shown, of each broker."""
 
 
 def list_all(request: ViewRequest) -> Shown:
     """The brokers of the latest sample, and what their metrics pages have."""
     history = request.history
     rows = [] if history.sample is None else broker_rows(history, history.sample)
-    metrics = {
-        address: (page, sorted(page.requests.values(), key=lambda each: -each.count)[:15])
-        for address, page in history.metrics.items()
-    }
+    pages = metrics_pages(history.metrics, () if history.sample is None else history.sample.brokers)
+    metrics = [(each, each.busiest(_MOST_REQUESTS)) for each in pages]
     return Shown("brokers.html", {"rows": rows, "metrics": metrics, "configured": bool(request.settings.metrics)})
 
 

@@ -12,7 +12,7 @@ from odradek.admin.offset_reset import OffsetChange
 from odradek.commands.failures import failure_of
 from odradek.console import group_pages
 from odradek.console.group_pages import RESETS, STATES, group_detail, groups_page
-from odradek.console.web.moments import moment_ms
+from odradek.console.moments import MomentError, moment_ms
 from odradek.console.web.plots import line_plot, spark_line
 from odradek.console.web.views import BadInputError, Redirect, Shown, ViewRequest
 from odradek.protocol.errors import KafkaError
@@ -68,7 +68,7 @@ def plan(request: ViewRequest) -> Shown:
         amount = _amount(request, kind)
         with request.client() as client:
             found = group_pages.plan_of_reset(client, group_id, kind, amount, request.query.get("topic", "").strip())
-    except (BadInputError, KafkaError) as error:
+    except (BadInputError, MomentError, KafkaError) as error:
         text = failure_of(error).message if isinstance(error, KafkaError) else str(error)
         return Shown("group_reset.html", {**values, "error": text}, 400)
     changes = [each for each in found.values() if not isinstance(each, KafkaError)]

@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import Final
 
 from odradek.console.messages import STARTS, RecordQuery
+from odradek.console.moments import moment_ms
 from odradek.console.record_view import LONGEST, record_view
-from odradek.console.web.moments import moment_ms
 from odradek.console.web.views import BadInputError, Download, Redirect, Shown, ViewRequest
 from odradek.protocol.errors import KafkaError
 from odradek.records.consumed import ConsumedRecord, json_line
@@ -82,7 +82,7 @@ def produce(request: ViewRequest) -> Redirect | Shown:
 
 
 def query_of(request: ViewRequest) -> RecordQuery:
-    """The records that the query of a page asks for. Raises BadInputError."""
+    """The records that the query of a page asks for. Raises BadInputError, MomentError."""
     fields = request.query
     start = fields.get("start", STARTS[0])
     if start not in STARTS:

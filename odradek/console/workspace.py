@@ -1,9 +1,9 @@
-"""The connections of one login: clients for requests, a sampler, a browser of records."""
+"""The connections of one login, or of one terminal: clients for requests, a sampler, a browser of records."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Final, Protocol
 
@@ -12,8 +12,9 @@ from odradek.admin.properties import librdkafka_properties
 from odradek.commands.session import parse_bootstrap, security_of
 from odradek.console.history import ClusterHistory
 from odradek.console.messages import RecordBrowser
-from odradek.console.sampler import ClusterSampler
-from odradek.console.web.settings import ConsoleSettings
+from odradek.console.record_schemas import RecordSchemas
+from odradek.console.sampler import INTERVAL_S, ClusterSampler
+from odradek.metrics_source import MetricsSource
 
 TIMEOUT_S: Final = 10.0
 """For the requests of one page."""
@@ -55,24 +56,35 @@ class Workspace(Protocol):
 class ClusterWorkspace:
     """The connections of one login to a cluster. Any thread may use it."""
 
-    def __init__(self, settings: ConsoleSettings, properties: Mapping[str, Any]) -> None:
-        """Starts the sampler. Raises SecurityConfigError."""
-        self._addresses = parse_bootstrap(settings.bootstrap)
+    def __init__(
+        self,
+        bootstrap: str,
+        properties: Mapping[str, Any],
+        *,
+        interval_s: float = INTERVAL_S,
+        metrics: Sequence[MetricsSource] = (),
+        schemas: RecordSchemas | None = None,
+        client_id: str = "odradek-console",
+    ) -> None:
+        """Starts the sampler, whose samples are `interval_s` apart. Raises SecurityConfigError.
+
+        `properties` are those of a Kafka client; `metrics` are the metrics pages of brokers; `schemas` decode records.
+        """
+        self._addresses = parse_bootstrap(bootstrap)
+        self._client_id = client_id
         self._security = security_of(properties)
         self._lock = threading.Lock()
         self._idle: list[AdminClient] = []
         self._browser = RecordBrowser(
             {
-                "bootstrap.servers": settings.bootstrap,
-                "client.id": "odradek-console",
+                "bootstrap.servers": bootstrap,
+                "client.id": client_id,
                 "log_level": 0,
                 **librdkafka_properties(properties),
             },
-            settings.schemas,
+            schemas,
         )
-        self._sampler = ClusterSampler(
-            lambda: self._connect(SAMPLER_TIMEOUT_S), interval_s=settings.interval_s, metrics=settings.metrics
-        )
+        self._sampler = ClusterSampler(lambda: self._connect(SAMPLER_TIMEOUT_S), interval_s=interval_s, metrics=metrics)
         self._sampler.start()
 
     @property
@@ -120,7 +132,7 @@ class ClusterWorkspace:
             self._idle.clear()
 
     def _connect(self, timeout_s: float) -> AdminClient:
-        return AdminClient(self._addresses, self._security, client_id="odradek-console", timeout_s=timeout_s)
+        return AdminClient(self._addresses, self._security, client_id=self._client_id, timeout_s=timeout_s)
 
     def _give_back(self, client: AdminClient) -> None:
         with self._lock:
