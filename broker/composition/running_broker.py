@@ -291,6 +291,7 @@ def _snapshot_sources(
     stalls: LoopStalls,
 ) -> SnapshotSources:
     return SnapshotSources(
+        broker_id=context.config.broker_id,
         replicas=context.replicas,
         apis=api_metrics,
         cleaner=lambda: replication.cleaner.metrics,

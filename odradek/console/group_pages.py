@@ -54,6 +54,14 @@ def groups_page(history: ClusterHistory, listing: Listing, *, state: str = "") -
     return page_of(rows, listing, lambda row: row.group_id, SORTS)
 
 
+def groups_of_topic(history: ClusterHistory, topic: str) -> list[tuple[GroupSample, int | None]]:
+    """The groups of the latest sample that consume a topic, with their lag there, the largest lag first."""
+    sample = history.sample
+    groups = () if sample is None else sample.groups.values()
+    found = [(each, each.topics[topic]) for each in groups if topic in each.topics]
+    return sorted(found, key=lambda each: (-(each[1] or 0), each[0].group_id))
+
+
 def group_detail(client: AdminClient, group_id: str) -> GroupDetail:
     """Raises KafkaError where the group does not exist, and what the client raises."""
     described = groups.describe_groups(client, [group_id])[group_id]

@@ -16,7 +16,7 @@ class MetricsPage(NamedTuple):
     """The metrics page of a broker."""
 
     broker_id: int | None
-    """None where neither the page nor its address tells."""
+    """None where neither the page nor its address names one."""
     address: str
     metrics: BrokerMetrics
 

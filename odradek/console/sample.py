@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from odradek.admin import configs, group_offsets, groups, offsets
@@ -53,6 +54,8 @@ class GroupSample(NamedTuple):
     """Partitions with a committed offset."""
     lag: int | None
     """Records after the committed offsets; None where none of them is known."""
+    topics: Mapping[str, int | None] = MappingProxyType({})
+    """The lag in each topic with a committed offset, and None for one that only members have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,17 +160,22 @@ def _groups(client: AdminClient, ends: Mapping[TopicPartition, int], problems: l
     for each in listed.groups:
         description, offsets_of_group = described[each.group_id], committed[each.group_id]
         known = {} if isinstance(offsets_of_group, KafkaError) else offsets_of_group
-        behind = [max(0, ends[place] - commit.offset) for place, commit in known.items() if place in ends]
-        found[each.group_id] = _group(each, description, len(known), sum(behind) if behind else None)
+        behind = {place: max(0, ends[place] - commit.offset) for place, commit in known.items() if place in ends}
+        lag = sum(behind.values()) if behind else None
+        found[each.group_id] = _group(each, description, len(known), lag, _topics(description, known, behind))
     return found
 
 
 def _group(
-    listed: GroupListing, described: GroupDescription | KafkaError, partitions: int, lag: int | None
+    listed: GroupListing,
+    described: GroupDescription | KafkaError,
+    partitions: int,
+    lag: int | None,
+    topics: Mapping[str, int | None],
 ) -> GroupSample:
     if isinstance(described, KafkaError):
         return GroupSample(
-            listed.group_id, listed.type, listed.protocol_type, listed.state, None, None, 0, 0, partitions, lag
+            listed.group_id, listed.type, listed.protocol_type, listed.state, None, None, 0, 0, partitions, lag, topics
         )
     assignment = hash(
         tuple((member.member_id, tuple(sorted(member.assignment.items()))) for member in described.members)
@@ -183,4 +191,16 @@ def _group(
         assignment,
         partitions,
         lag,
+        topics,
     )
+
+
+def _topics(
+    described: GroupDescription | KafkaError, known: Iterable[TopicPartition], behind: Mapping[TopicPartition, int]
+) -> dict[str, int | None]:
+    """The lag of a group in each of its topics."""
+    members = () if isinstance(described, KafkaError) else described.members
+    found: dict[str, int | None] = {topic: None for member in members for topic in member.assignment}
+    for place in known:
+        found[place[0]] = (found.get(place[0]) or 0) + behind.get(place, 0)
+    return found

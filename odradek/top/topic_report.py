@@ -12,17 +12,21 @@ from odradek.admin.configs import ResourceKind
 from odradek.admin.topics import NO_LEADER
 from odradek.commands.output import byte_size
 from odradek.console.config_pages import described_configs
+from odradek.console.group_pages import groups_of_topic
 from odradek.console.paging import Listing
+from odradek.console.sample import GroupSample
 from odradek.console.topic_pages import PartitionDetail, topic_detail
-from odradek.top.cells import WRONG, Cells, PaneRows, number, right, selected
+from odradek.top.cells import WRONG, Cells, PaneRows, number, right, safe, selected
 from odradek.top.config_table import config_tables
 from odradek.top.context import TopContext
+from odradek.top.group_report import group_screen
 from odradek.top.log_reports import log_screen
 from odradek.top.message_screen import MessageScreen
 from odradek.top.report_screen import ReportScreen
 from odradek.top.reports import Report, ReportTable, facts
 
 PARTITIONS: Final = "partitions"
+GROUPS: Final = ("GROUP", "STATE", "MEMBERS", "LAG HERE")
 COLUMNS: Final = (
     "PARTITION", "LEADER", "EPOCH", "REPLICAS", "ISR", "OFFLINE", "START OFFSET", "END OFFSET", "SIZE", "PROBLEM",
 )  # fmt: skip
@@ -81,8 +85,14 @@ def topic_report(context: TopContext, topic: str) -> Report:
         lambda key: MessageScreen(context, topic, int(key)),
         ("partition", "problem", "-end", "-size"),
     )
+
+    def groups(listing: Listing) -> PaneRows:
+        found = groups_of_topic(context.workspace.history, topic)
+        return selected(found, listing, lambda each: each[0].group_id, _group)
+
+    consumers = ReportTable("groups", GROUPS, groups, partial(group_screen, context))
     rates = context.workspace.history.rates_of(topic)
-    return Report(about, (table, *config_tables(configs)), () if rates is None else tuple(rates.values()))
+    return Report(about, (table, consumers, *config_tables(configs)), () if rates is None else tuple(rates.values()))
 
 
 def _cells(each: PartitionDetail) -> Cells:
@@ -99,3 +109,8 @@ def _cells(each: PartitionDetail) -> Cells:
         right(byte_size(each.size_bytes)),
         Text(each.problem, style),
     )
+
+
+def _group(found: tuple[GroupSample, int | None]) -> Cells:
+    group, lag = found
+    return safe(group.group_id), safe(group.state), number(group.members), number(lag)

@@ -4,14 +4,18 @@ without the option and without the token of the session.
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import pytest
 
+from odradek.console.workspace import ClusterWorkspace
+from odradek.top.access_report import access_report
 from tests.commands.running import Running, stock_acls
 from tests.console.refusals import check_refusals, console_of
 from tests.console.workspaces import token_of
 from tests.security.authorization_oracle import RunningPair
+from tests.top.panes import context_of, table_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.jvm]
 
@@ -46,6 +50,9 @@ def test_acls_are_added_and_removed(side: str, authorized: RunningPair, name: st
         assert stock_acls(running) - before == {shown}
         page = console.get(ACCESS, params={"q": name}).text
         assert ("1–1 of 1" in page, f"User:{name}" in page) == (True, True)
+        with contextlib.closing(ClusterWorkspace(running.bootstrap, {})) as workspace:
+            (row,) = table_of(access_report(context_of(workspace)), "ACLs", name)
+        assert row == [f"User:{name}", "deny", "read", "topic", name, "prefixed", "192.0.2.7"], "in odradek top"
         check_refusals(running.bootstrap, console, ACCESS, f"{ACCESS}/acls/remove", rule)
         absent = sent(f"{ACCESS}/acls/remove", host="*")
         assert (absent.status_code, "There is no ACL User:" in absent.text) == (404, True)

@@ -113,6 +113,7 @@ def test_a_group_is_shown_previewed_and_reset(console: TestClient, running: Brok
     try:
         assert len(consumer.consume(5, 30)) == 5
         consumer.commit(asynchronous=False)
+        eventually(lambda: html.escape(group_id) in shown(console, f"/topics/{name}"))
         page = f"/group?id={quote(group_id, safe='')}"
         assert "Stable" in shown(console, page)
         reset = f"/group/reset?id={quote(group_id, safe='')}"

@@ -288,6 +288,7 @@ def connections(at: MetricsSnapshot) -> Iterator[Metric]:
         (((directory,), size) for directory, size in at.quarantined_bytes.items()),
     )
     yield gauge("kafka_server_kafkaserver_brokerstate", "3 while it serves", RUNNING)
+    yield gauges("odradek_broker_info", "Always 1", ("broker_id",), [((str(at.broker_id),), 1.0)])
 
 
 def cleaner(at: MetricsSnapshot) -> Iterator[Metric]:

@@ -51,6 +51,7 @@ class Listening(Protocol):
 class SnapshotSources:
     """The parts of a broker that a snapshot reads."""
 
+    broker_id: int
     replicas: Replicas
     apis: ApiMetrics
     cleaner: Callable[[], CleanerMetrics]
@@ -143,6 +144,7 @@ class LoopRow(NamedTuple):
 class MetricsSnapshot:
     """The numbers of one moment. `busy_s` is the CPU time of the event loop's thread until `at_s`."""
 
+    broker_id: int
     topics: dict[str, dict[str, int]]
     partitions: list[PartitionRow]
     apis: list[ApiRow]
@@ -168,6 +170,7 @@ def take_snapshot(at: SnapshotSources) -> MetricsSnapshot:
     """Take a snapshot; called on the event loop."""
     states = at.groups.states()
     return MetricsSnapshot(
+        broker_id=at.broker_id,
         topics={topic: _counted(metrics) for topic, metrics in at.replicas.metrics.items()},
         partitions=[_partition(replica) for replica in at.replicas],
         apis=[_api(row) for row in at.apis],

@@ -11,6 +11,7 @@ from odradek.admin.configs import DescribedConfig, ResourceKind
 from odradek.admin.topics import BROKER_DEFAULT, CreatableTopic
 from odradek.commands.failures import failure_of
 from odradek.console import config_pages
+from odradek.console.group_pages import groups_of_topic
 from odradek.console.topic_pages import HEALTH, topic_detail, topics_page
 from odradek.console.web.views import BadInputError, Redirect, Shown, ViewRequest
 from odradek.protocol.errors import KafkaError
@@ -42,6 +43,7 @@ def show(request: ViewRequest) -> Shown:
         "partitions": detail.partitions[(number - 1) * _PER_PAGE : number * _PER_PAGE],
         "number": number,
         "pages": pages,
+        "groups": groups_of_topic(request.history, name),
         "rate": request.history.rate_of(name),
     }
     return Shown("topic.html", values)
