@@ -14,11 +14,12 @@ from typing import Any, Final, NamedTuple
 from odradek.admin.client import AdminClient
 from odradek.admin.controllers import KRAFT, controller_of
 from odradek.admin.offsets import LATEST
+from odradek.admin.quorum import UNKNOWN, MetadataQuorum, describe_quorum
 from odradek.protocol import messages as m
 from odradek.protocol.client.connection import Address, shown
 from odradek.protocol.client.errors import ClientError
 from odradek.protocol.client.security import PLAINTEXT, ConnectionSecurity
-from odradek.protocol.errors import ErrorCode, ProtocolError
+from odradek.protocol.errors import ErrorCode, KafkaError, ProtocolError
 from odradek.protocol.topic_partition import TopicPartition
 
 DEBUGGING_CONSUMER: Final = -2
@@ -66,6 +67,8 @@ class ClusterStatus(NamedTuple):
     """A broker, NO_CONTROLLER, or KRAFT."""
     brokers: tuple[BrokerStatus, ...]
     partitions: tuple[PartitionStatus, ...]
+    quorum: MetadataQuorum | None = None
+    """Of a cluster with KRaft, where the user may describe it."""
 
     def as_json(self) -> dict[str, Any]:
         """For programs: names as in Kafka's tools, lag by broker."""
@@ -73,6 +76,7 @@ class ClusterStatus(NamedTuple):
             "cluster_id": self.cluster_id,
             "controller": None if self.controller_id == KRAFT else self.controller_id,
             "kraft": self.controller_id == KRAFT,
+            "quorum": None if self.quorum is None else self.quorum.as_json(),
             "brokers": [
                 {
                     "id": each.broker_id,
@@ -117,7 +121,14 @@ def gather(client: AdminClient, topics: Sequence[str] = ()) -> ClusterStatus:
             errors[broker_id] = f"no answer: {reason}"
         else:
             ends[broker_id] = _log_ends(answer)
-    return _join(metadata, controller_of(client, metadata), ends, errors)
+    return _join(metadata, controller_of(client, metadata), ends, errors)._replace(quorum=_quorum(client))
+
+
+def _quorum(client: AdminClient) -> MetadataQuorum | None:
+    try:
+        return describe_quorum(client) if client.supports(m.DescribeQuorumRequest) else None
+    except (KafkaError, OSError, ClientError, ProtocolError):
+        return None  # a user without the right DESCRIBE for the cluster, or a quorum without a leader
 
 
 def is_healthy(address: Address, timeout_s: float, security: ConnectionSecurity = PLAINTEXT) -> str:
@@ -221,6 +232,8 @@ def render(status: ClusterStatus) -> str:
             for each in status.brokers
         ],
     )
+    if status.quorum is not None:
+        lines += ["", *_quorum_lines(status.quorum)]
     if status.partitions:
         lines.append("")
         lines += _table(
@@ -229,6 +242,25 @@ def render(status: ClusterStatus) -> str:
         )
     lines += ["", _summary(status)]
     return "\n".join(lines)
+
+
+def _quorum_lines(quorum: MetadataQuorum) -> list[str]:
+    leader = "has no leader" if quorum.leader_id == UNKNOWN else f"leader {quorum.leader_id}"
+    return [
+        f"quorum: {leader}, epoch {quorum.leader_epoch}, high watermark {quorum.high_watermark}",
+        *_table(
+            ("NODE", "ROLE", "LOG END", "LAG"),
+            [
+                (
+                    str(each.replica_id),
+                    quorum.role_of(each),
+                    "?" if each.log_end_offset == UNKNOWN else str(each.log_end_offset),
+                    "?" if each.lag is None else str(each.lag),
+                )
+                for each in (*quorum.voters, *quorum.observers)
+            ],
+        ),
+    ]
 
 
 def _row(partition: PartitionStatus) -> tuple[str, ...]:

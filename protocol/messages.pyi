@@ -3701,6 +3701,127 @@ class AlterUserScramCredentialsResponse(BaseMessage):
         unknown_tagged_fields: list[tuple[int, bytes]] | None = None,
     ) -> None: ...
 
+class DescribeQuorumRequest(BaseMessage):
+    API_KEY: ClassVar[int]
+    class TopicData(Struct):
+        topic_name: str
+        partitions: list[DescribeQuorumRequest.PartitionData]
+        def __init__(
+            self,
+            *,
+            topic_name: str = '',
+            partitions: list[DescribeQuorumRequest.PartitionData] = ...,
+            unknown_tagged_fields: list[tuple[int, bytes]] | None = None,
+        ) -> None: ...
+
+    class PartitionData(Struct):
+        partition_index: int
+        def __init__(
+            self,
+            *,
+            partition_index: int = 0,
+            unknown_tagged_fields: list[tuple[int, bytes]] | None = None,
+        ) -> None: ...
+
+    topics: list[DescribeQuorumRequest.TopicData]
+    def __init__(
+        self,
+        *,
+        topics: list[DescribeQuorumRequest.TopicData] = ...,
+        unknown_tagged_fields: list[tuple[int, bytes]] | None = None,
+    ) -> None: ...
+
+class DescribeQuorumResponse(BaseMessage):
+    API_KEY: ClassVar[int]
+    class TopicData(Struct):
+        topic_name: str
+        partitions: list[DescribeQuorumResponse.PartitionData]
+        def __init__(
+            self,
+            *,
+            topic_name: str = '',
+            partitions: list[DescribeQuorumResponse.PartitionData] = ...,
+            unknown_tagged_fields: list[tuple[int, bytes]] | None = None,
+        ) -> None: ...
+
+    class PartitionData(Struct):
+        partition_index: int
+        error_code: int
+        error_message: str | None
+        leader_id: int
+        leader_epoch: int
+        high_watermark: int
+        current_voters: list[DescribeQuorumResponse.ReplicaState]
+        observers: list[DescribeQuorumResponse.ReplicaState]
+        def __init__(
+            self,
+            *,
+            partition_index: int = 0,
+            error_code: int = 0,
+            error_message: str | None = '',
+            leader_id: int = 0,
+            leader_epoch: int = 0,
+            high_watermark: int = 0,
+            current_voters: list[DescribeQuorumResponse.ReplicaState] = ...,
+            observers: list[DescribeQuorumResponse.ReplicaState] = ...,
+            unknown_tagged_fields: list[tuple[int, bytes]] | None = None,
+        ) -> None: ...
+
+    class ReplicaState(Struct):
+        replica_id: int
+        replica_directory_id: bytes
+        log_end_offset: int
+        last_fetch_timestamp: int
+        last_caught_up_timestamp: int
+        def __init__(
+            self,
+            *,
+            replica_id: int = 0,
+            replica_directory_id: bytes = b'\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00',
+            log_end_offset: int = 0,
+            last_fetch_timestamp: int = -1,
+            last_caught_up_timestamp: int = -1,
+            unknown_tagged_fields: list[tuple[int, bytes]] | None = None,
+        ) -> None: ...
+
+    class Node(Struct):
+        node_id: int
+        listeners: list[DescribeQuorumResponse.Listener]
+        def __init__(
+            self,
+            *,
+            node_id: int = 0,
+            listeners: list[DescribeQuorumResponse.Listener] = ...,
+            unknown_tagged_fields: list[tuple[int, bytes]] | None = None,
+        ) -> None: ...
+
+    class Listener(Struct):
+        name: str
+        host: str
+        port: int
+        def __init__(
+            self,
+            *,
+            name: str = '',
+            host: str = '',
+            port: int = 0,
+            unknown_tagged_fields: list[tuple[int, bytes]] | None = None,
+        ) -> None: ...
+
+    error_code: int
+    error_message: str | None
+    topics: list[DescribeQuorumResponse.TopicData]
+    nodes: list[DescribeQuorumResponse.Node]
+    def __init__(
+        self,
+        *,
+        error_code: int = 0,
+        error_message: str | None = '',
+        topics: list[DescribeQuorumResponse.TopicData] = ...,
+        nodes: list[DescribeQuorumResponse.Node] = ...,
+        unknown_tagged_fields: list[tuple[int, bytes]] | None = None,
+    ) -> None: ...
+
 class AlterPartitionRequest(BaseMessage):
     API_KEY: ClassVar[int]
     class TopicData(Struct):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from odradek.admin.quorum import MetadataQuorum
 from odradek.admin.topics import NO_LEADER
 from odradek.console.history import ClusterHistory
 from odradek.console.sample import BrokerNode, ClusterSample
@@ -39,6 +40,7 @@ class ClusterOverview:
     taken_s: float
     controller_id: int
     """As in the sample: NO_CONTROLLER, KRAFT, or a broker."""
+    quorum: MetadataQuorum | None
     brokers: tuple[BrokerRow, ...]
     topics: int
     partitions: int
@@ -68,6 +70,7 @@ def _overview(history: ClusterHistory, sample: ClusterSample, busiest: int) -> C
         sample.cluster_id,
         sample.taken_s,
         sample.controller_id,
+        sample.quorum,
         tuple(broker_rows(history, sample)),
         len(sample.topics),
         len(partitions),

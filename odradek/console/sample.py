@@ -12,11 +12,12 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from odradek.admin import configs, group_offsets, groups, offsets
+from odradek.admin import configs, group_offsets, groups, offsets, quorum
 from odradek.admin.client import AdminClient
 from odradek.admin.configs import ConfigTarget, ResourceKind
-from odradek.admin.controllers import controller_of
+from odradek.admin.controllers import KRAFT, controller_of
 from odradek.admin.groups import GroupDescription, GroupListing
+from odradek.admin.quorum import MetadataQuorum
 from odradek.admin.topics import NO_LEADER, PartitionInfo, TopicDescription, descriptions_of
 from odradek.protocol.client.errors import ClientError
 from odradek.protocol.errors import KafkaError, ProtocolError
@@ -79,6 +80,8 @@ class ClusterSample:
     by_name: Mapping[str, TopicDescription] = field(default_factory=dict)
     min_isr: Mapping[str, int] = field(default_factory=dict)
     """min.insync.replicas of topics that are under-replicated."""
+    quorum: MetadataQuorum | None = None
+    """Of the controllers, in a cluster with KRaft."""
 
     @property
     def partitions(self) -> Iterable[PartitionInfo]:
@@ -100,10 +103,11 @@ def take_sample(client: AdminClient, now_s: float) -> ClusterSample:
     ends = _ends(client, leaders, problems)
     found_groups = _groups(client, ends, problems)
     min_isr = _min_isr(client, found, problems)
+    controller = controller_of(client, metadata)
     return ClusterSample(
         now_s,
         metadata.cluster_id or "",
-        controller_of(client, metadata),
+        controller,
         tuple(sorted(BrokerNode(each.node_id, each.host, each.port, each.rack) for each in metadata.brokers)),
         found,
         ends,
@@ -111,7 +115,16 @@ def take_sample(client: AdminClient, now_s: float) -> ClusterSample:
         tuple(problems),
         {topic.name: topic for topic in found},
         min_isr,
+        _quorum(client, problems) if controller == KRAFT else None,
     )
+
+
+def _quorum(client: AdminClient, problems: list[str]) -> MetadataQuorum | None:
+    try:
+        return client.call(lambda: quorum.describe_quorum(client))
+    except CLIENT_ERRORS as error:
+        problems.append(f"the quorum of controllers cannot be read: {error}")
+        return None
 
 
 def _ends(client: AdminClient, leaders: Mapping[TopicPartition, int], problems: list[str]) -> dict[TopicPartition, int]:

@@ -13,6 +13,7 @@ from enum import Enum
 from typing import Final
 
 from odradek.admin.controllers import KRAFT
+from odradek.admin.quorum import MetadataQuorum
 from odradek.admin.topics import NO_LEADER, PartitionInfo
 from odradek.console.sample import ClusterSample, GroupSample
 
@@ -107,6 +108,16 @@ def _controllers(before: ClusterSample, after: ClusterSample) -> Iterator[Cluste
             f"the controller is broker {new}; before, {_broker(old)}" if new >= 0 else "the cluster has no controller"
         )
         yield ClusterChange(after.taken_s, ChangeKind.CONTROLLER, f"broker {new}", text, new < 0)
+    if before.quorum is not None and after.quorum is not None:
+        yield from _quorum(before.quorum, after.quorum, after.taken_s)
+
+
+def _quorum(old: MetadataQuorum, new: MetadataQuorum, time_s: float) -> Iterator[ClusterChange]:
+    if (old.leader_id, old.leader_epoch) != (new.leader_id, new.leader_epoch):
+        subject, leads = f"controller {new.leader_id}", new.leader_id >= 0
+        text = f"the controller leads the quorum at epoch {new.leader_epoch}; before, {_controller(old.leader_id)}"
+        text = text if leads else "the quorum of controllers has no leader"
+        yield ClusterChange(time_s, ChangeKind.CONTROLLER, subject, text, not leads)
 
 
 def _brokers(before: ClusterSample, after: ClusterSample) -> Iterator[ClusterChange]:
@@ -183,6 +194,10 @@ def _summarized(changes: list[ClusterChange], text: Callable[[int], str]) -> lis
 
 def _broker(broker_id: int) -> str:
     return f"broker {broker_id}" if broker_id >= 0 else "none"
+
+
+def _controller(node_id: int) -> str:
+    return f"controller {node_id}" if node_id >= 0 else "none"
 
 
 def _ids(broker_ids: Iterable[int]) -> str:

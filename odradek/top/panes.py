@@ -9,6 +9,7 @@ from typing import Any, Final
 from rich.text import Text
 
 from odradek.admin.controllers import KRAFT, NO_CONTROLLER
+from odradek.admin.quorum import MetadataQuorum
 from odradek.admin.topics import NO_LEADER, PartitionInfo
 from odradek.commands.output import byte_size
 from odradek.console.group_pages import groups_page
@@ -182,14 +183,27 @@ CONTROLLERS: Final = {NO_CONTROLLER: "none", KRAFT: "in a quorum"}
 """Where no broker is the controller; with KRaft that is as it has to be."""
 
 
+def quorum_text(quorum: MetadataQuorum) -> str:
+    """The quorum of controllers in a line: leader, epoch, and how far the others are behind."""
+    leader = "no leader" if quorum.leader_id < 0 else f"{quorum.leader_id} leads"
+    behind = [
+        f"{each.replica_id} ({quorum.role_of(each)}) {'?' if each.lag is None else f'{each.lag:,}'}"
+        for each in (*quorum.voters, *quorum.observers)
+        if each.replica_id != quorum.leader_id
+    ]
+    return ", ".join([leader, f"epoch {quorum.leader_epoch}", *(f"lag of {each}" for each in behind)])
+
+
 def summary(overview: ClusterOverview) -> Text:
     """The numbers of the overview."""
     found = Text()
     rate = "-" if overview.records_per_s is None else f"{overview.records_per_s:,.1f}"
     down, controller = sum(not each.is_alive for each in overview.brokers), overview.controller_id
+    quorum = [overview.quorum] if overview.quorum is not None else []
     for name, value, wrong in (
         ("brokers", f"{len(overview.brokers) - down} of {len(overview.brokers)}", down > 0),
         ("controller", CONTROLLERS.get(controller, str(controller)), controller == NO_CONTROLLER),
+        *(("quorum", quorum_text(each), each.leader_id < 0) for each in quorum),
         ("topics", f"{overview.topics:,}", False),
         ("partitions", f"{overview.partitions:,}", False),
         ("under-replicated", f"{overview.under_replicated:,}", overview.under_replicated > 0),

@@ -16,10 +16,12 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from odradek.admin.controllers import KRAFT, NO_CONTROLLER
+from odradek.admin.quorum import MetadataQuorum, QuorumReplica
 from odradek.broker_process import BrokerProcess
 from odradek.cli import main
 from odradek.cluster_status import BrokerStatus, ClusterStatus, PartitionStatus, render
 from odradek.pytest_plugin import ClusterFactory
+from odradek.top.panes import quorum_text
 from odradek.wire import parse_address
 from tests.jvm.kafka import Kafka
 from tests.support.eventually import eventually
@@ -256,3 +258,17 @@ def test_a_cluster_with_kraft_lacks_no_controller(controller: int, head: str, la
     found = render(ClusterStatus("kk4wN8L1", controller, (BrokerStatus(1, "a:9092", None, False, ""),), ()))
     assert found.splitlines()[0] == f"cluster kk4wN8L1, 1 broker{head}"
     assert found.splitlines()[-1] == f"0 partitions, {last}"
+
+
+def test_a_quorum_has_a_leader_voters_and_observers_with_lag() -> None:
+    voters = (QuorumReplica(3, 120, 0, None, None), QuorumReplica(4, 118, 2, 1, 1))
+    quorum = MetadataQuorum(3, 7, 118, voters, (QuorumReplica(1, -1, None, None, None),))
+    broker = BrokerStatus(1, "a:9092", None, False, "")
+    assert render(ClusterStatus("kk4wN8L1", KRAFT, (broker,), (), quorum)).splitlines()[5:10] == [
+        "quorum: leader 3, epoch 7, high watermark 118",
+        "NODE  ROLE      LOG END  LAG",
+        "3     leader    120      0",
+        "4     voter     118      2",
+        "1     observer  ?        ?",
+    ]
+    assert quorum_text(quorum) == "3 leads, epoch 7, lag of 4 (voter) 2, lag of 1 (observer) ?"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -58,6 +60,7 @@ def use_every_noun(side: Running, folder: Path, *, transactions: bool) -> None:
     assert "orders" in side.done("cluster", "status")
     assert (status["kraft"], status["controller"]) == ((True, None) if transactions else (False, broker))
     assert [each["controller"] for each in status["brokers"]] == [not status["kraft"]]
+    assert (status["quorum"] is not None) is transactions
     open_every_page(side.bootstrap, str(broker), transactions=transactions)
     side.done("topic", "delete", "orders", "--yes")
 
@@ -94,3 +97,21 @@ def test_apache_kafka_2_8(tmp_path: Path) -> None:
 async def test_apache_kafka_4_3(tmp_path: Path) -> None:
     async with running_kraft(tmp_path / "kafka", {"offsets.topic.replication.factor": "1"}) as port:
         use_every_noun(Running(f"127.0.0.1:{port}"), tmp_path, transactions=True)
+        await asyncio.to_thread(compare_quorum, Running(f"127.0.0.1:{port}"))
+
+
+def compare_quorum(side: Running) -> None:
+    """The quorum as the stock tool prints it."""
+    stock = dict(re.findall(r"(\w+): +(.*)", side.stock("kafka-metadata-quorum", "describe", "--status")))
+    replicas = side.stock("kafka-metadata-quorum", "describe", "--replication").splitlines()
+    quorum = side.data("cluster", "status")["quorum"]
+    assert (quorum["leader"], quorum["leader_epoch"]) == (int(stock["LeaderId"]), int(stock["LeaderEpoch"]))
+    assert quorum["high_watermark"] >= int(stock["HighWatermark"])
+    rows = [line.split() for line in replicas[1:]]
+    ours = [(each["id"], each["lag"], "Leader") for each in quorum["voters"]]
+    assert ours == [(int(row[0]), int(row[-4]), row[-1]) for row in rows]
+    assert quorum["observers"] == []
+    assert f"quorum: leader {quorum['leader']}, epoch {quorum['leader_epoch']}" in side.done("cluster", "status")
+    with TestClient(application(ConsoleSettings(side.bootstrap)), base_url="http://127.0.0.1:8080") as console:
+        assert f"controllers in a quorum, {quorum['leader']} leads" in console.get("/").text
+        assert "Quorum of controllers" in console.get("/brokers").text

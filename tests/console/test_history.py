@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from odradek.admin.controllers import KRAFT
+from odradek.admin.quorum import MetadataQuorum
 from odradek.console.alerts import AlertLevel, alerts_of
 from odradek.console.history import ClusterHistory, DiskUsage
 from odradek.console.overview import overview_of
@@ -128,6 +131,13 @@ def test_a_quorum_of_controllers_is_neither_a_change_nor_an_alert() -> None:
     history.add(sample(2, topic("orders"), controller=KRAFT))
     assert history.timeline.newest() == []
     assert alerts_of(history) == []
+    led, moved = (MetadataQuorum(leader, epoch, 9, (), ()) for leader, epoch in ((3, 1), (4, 2)))
+    before = replace(sample(3, controller=KRAFT), quorum=led)
+    assert texts(changes_between(before, replace(sample(4, controller=KRAFT), quorum=moved))) == [
+        (ChangeKind.CONTROLLER, "controller 4", "the controller leads the quorum at epoch 2; before, controller 3")
+    ]
+    lost = replace(sample(4, controller=KRAFT), quorum=moved._replace(leader_id=-1))
+    assert [each.is_problem for each in changes_between(before, lost)] == [True]
 
 
 def test_many_changes_of_one_kind_are_one_event() -> None:

@@ -55,6 +55,7 @@ _CLASSES: dict[str, tuple[str, str, str]] = {
     "kafka-log-dirs": ("kafka.admin.LogDirsCommand", f"{_TOOLS}.LogDirsCommand", f"{_TOOLS}.LogDirsCommand"),
     # Since 3.0 (KIP-664).
     "kafka-transactions": (f"{_TOOLS}.TransactionsCommand",) * 3,
+    "kafka-metadata-quorum": (f"{_TOOLS}.MetadataQuorumCommand",) * 3,
     # Gone in 4.0 (KIP-1041).
     "kafka-replica-verification": (
         "kafka.tools.ReplicaVerificationTool",

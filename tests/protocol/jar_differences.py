@@ -9,7 +9,7 @@ from odradek.protocol.grammar import Versions
 from tests.protocol.kafka_definitions import RELEASES
 
 NOT_OURS = {
-    r"(DescribeQuorum|Vote|(Begin|End)QuorumEpoch|FetchSnapshot|(Add|Remove|Update)RaftVoter)Re\w+": "KRaft quorum",
+    r"(Vote|(Begin|End)QuorumEpoch|FetchSnapshot|(Add|Remove|Update)RaftVoter)Re\w+": "KRaft quorum",
     r"(Broker|ControllerRegistration|UnregisterBroker|AssignReplicasToDirs)\w+": "KRaft quorum",
     r"QuorumStateData": "KRaft quorum, never on the wire",
     r"(GetTelemetrySubscriptions|PushTelemetry|ListConfigResources|ListClientMetricsResources)Re\w+": "later",

@@ -24,7 +24,13 @@ def list_all(request: ViewRequest) -> Shown:
     rows = [] if history.sample is None else broker_rows(history, history.sample)
     pages = metrics_pages(history.metrics, () if history.sample is None else history.sample.brokers)
     metrics = [(each, each.busiest(_MOST_REQUESTS)) for each in pages]
-    return Shown("brokers.html", {"rows": rows, "metrics": metrics, "configured": bool(request.settings.metrics)})
+    values = {
+        "rows": rows,
+        "quorum": None if history.sample is None else history.sample.quorum,
+        "metrics": metrics,
+        "configured": bool(request.settings.metrics),
+    }
+    return Shown("brokers.html", values)
 
 
 def show(request: ViewRequest) -> Shown:
