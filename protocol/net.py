@@ -257,7 +257,12 @@ class Connection(asyncio.BufferedProtocol):
         begun = self._incomplete
         try:
             if begun is None:
-                self._cut(self._listener.receive_view, nbytes)
+                view = self._listener.receive_view
+                (size,) = read_size(view)
+                if 0 <= size == nbytes - 4 <= self._most and not (self._paused or self.closed):  # one whole request
+                    self._on_frame(self, view[4:nbytes])
+                else:
+                    self._cut(view, nbytes)
             else:
                 begun.have += nbytes
                 self._go_on_with_frame(begun)

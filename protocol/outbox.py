@@ -72,8 +72,15 @@ class Outbox:
         """Send as much as the socket takes; returns whether that was all. Raises OSError when the peer is gone."""
         parts = self.parts
         while parts:
+            data = parts[0]
             try:
-                if not (self._send_file(sock) if _is_sent_as_file(parts[0]) else self._send_bytes(sock)):
+                if len(parts) == 1 and type(data) is bytearray:  # one answer without a range of a file: the usual case
+                    sent = sock.send(data)
+                    if sent < len(data):
+                        parts[0] = memoryview(data)[sent:]
+                        return False
+                    parts.popleft()
+                elif not (self._send_file(sock) if _is_sent_as_file(parts[0]) else self._send_bytes(sock)):
                     return False
             except (BlockingIOError, InterruptedError):
                 return False

@@ -18,7 +18,7 @@ import struct
 from collections.abc import Callable, Iterable
 from typing import Any, Final, Protocol
 
-from odradek.broker.metrics.broker_metrics import ApiMetrics
+from odradek.broker.metrics.broker_metrics import ApiMetrics, RequestMetrics
 from odradek.broker.network.large_requests import SMALL_FRAME_BYTES, AtOnce, LargeRequestError, LargeRequests
 from odradek.broker.network.long_messages import shorten_messages
 from odradek.broker.runtime.usage import Usage, measured
@@ -27,6 +27,7 @@ from odradek.protocol import messages as m
 from odradek.protocol.decoding import MeteredDecoder
 from odradek.protocol.encoding import Each
 from odradek.protocol.errors import ErrorCode, ProtocolError
+from odradek.protocol.frames import Calls, frame_handler
 from odradek.protocol.framing import read_request_header
 from odradek.protocol.in_flight import Exchange
 from odradek.protocol.net import Connection
@@ -368,6 +369,9 @@ class Dispatcher:
         self._routes: dict[int, Route] = {}
         self.large = LargeRequests(metrics.now_ns)
         """The requests that are handled in turns with the loop."""
+        calls = Calls(self._now_ns, self.frame_in_python, self._unanswered, self._failed)
+        self.frame = frame_handler(self._routes, Route, Call, RequestMetrics, largest=SMALL_FRAME_BYTES, calls=calls)
+        """Handles one request. It begins at the request header, and the view is valid only during the call."""
         self.serve(handlers)
 
     def serve(self, handlers: Iterable[Handler]) -> None:
@@ -407,8 +411,8 @@ class Dispatcher:
             if response is not None:
                 call.reply(response)
 
-    def frame(self, connection: Connection, frame: memoryview) -> None:
-        """Handle one request. `frame` begins at the request header; it is valid only during this call."""
+    def frame_in_python(self, connection: Connection, frame: memoryview) -> None:
+        """Handle one request; `frame` calls this for all that are not usual."""
         route = None
         started_ns = self._now_ns()
         try:
@@ -452,20 +456,32 @@ class Dispatcher:
                         parts = route.encode(correlation_id, response)
                 connection.send(call, parts)
                 route.count(call, response, self._now_ns() - started_ns)
-            elif call.answer is not None:  # answered before the handler returned
-                connection.send(call, call.answer)
-            elif call.no_reply:
-                if quotas.is_active:
-                    quotas.throttle(call, None)
-                route.count(call, None, self._now_ns() - started_ns)
             else:
-                connection.expect(call)
-                call.local_ns = self._now_ns() - started_ns
-                if call.usage is not None:
-                    call.usage.end_step()
-        except Exception:
-            log.exception("request failed api=%s version=%d client_id=%r", route.name, route.version, client_id)
-            connection.close()
+                self._unanswered(call)
+        except Exception as error:
+            self._failed(call, error)
+
+    def _unanswered(self, call: Call) -> None:
+        """The handler has returned no response: it has sent one, there will be none, or it follows later."""
+        connection = call.connection
+        if call.answer is not None:  # answered before the handler returned
+            connection.send(call, call.answer)
+        elif call.no_reply:
+            if self._quotas.is_active:
+                self._quotas.throttle(call, None)
+            call.route.count(call, None, self._now_ns() - call.started_ns)
+        else:
+            connection.expect(call)
+            call.local_ns = self._now_ns() - call.started_ns
+            if call.usage is not None:
+                call.usage.end_step()
+
+    def _failed(self, call: Call, error: Exception) -> None:
+        route = call.route
+        log.error(
+            "request failed api=%s version=%d client_id=%r", route.name, route.version, call.client_id, exc_info=error
+        )
+        call.connection.close()
 
     def _measured(self, call: Call, request: Any, size: int) -> Any:
         """Handle a request of a client that may have a quota."""
