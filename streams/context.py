@@ -69,6 +69,7 @@ class TaskContext:
 
     __slots__ = (
         "_changelogs",
+        "_own_partition",
         "application_id",
         "cache",
         "collector",
@@ -144,6 +145,7 @@ class TaskContext:
         self.results_ready: threading.Event | None = None
         """Set when a call of an asynchronous operator has ended; the tasks of a thread share it."""
         self._changelogs: dict[str, str] = {}
+        self._own_partition = task_id.partition
 
     def changelog(self, store: str, topic: str) -> None:
         """Log the changes of `store` to this topic from now on."""
@@ -153,7 +155,7 @@ class TaskContext:
         """A store has changed. No effect where the store is not logged."""
         topic = self._changelogs.get(store)
         if topic is not None:
-            self.send(topic, key, value, self.task_id.partition, timestamp, headers)
+            self.send(topic, key, value, self._own_partition, timestamp, headers)
 
     def add_metadata(self, numbers: Mapping[str, int]) -> None:
         """Add the numbers of processors that were committed with one partition. The partitions of a task are not always

@@ -67,8 +67,9 @@ def meter(store: Any, kind: str) -> dict[str, RecordedStat]:
     for method, sensor in _OPERATIONS.get(kind, {}).items():
         stat = stats.setdefault(sensor, RecordedStat())
         setattr(store, method, _timed(getattr(store, method), stat, busy))
-    if hasattr(store, "counter"):
-        store.counter = _no_counter  # a count is a read and a write, each with its time
+    for name in ("counter", "logged_counter"):
+        if hasattr(store, name):
+            setattr(store, name, _no_counter)  # a count is a read and a write, each with its time
     return stats
 
 

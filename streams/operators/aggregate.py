@@ -14,9 +14,9 @@ from typing import Any
 from odradek.streams.errors import StreamsError
 from odradek.streams.nodes import NodeContext
 from odradek.streams.operators.table import StoreView, TableStore, View, cache_forwards, forwarder
-from odradek.streams.records import Change, Headers, LateChange, Process
+from odradek.streams.records import Change, Headers, LateChange, Process, make_tuple
 from odradek.streams.stores.interface import PUT_NOT_DONE, VALID_TO_UNDEFINED, VersionedKeyValueStore
-from odradek.streams.stores.keyvalue import CachedKeyValueStore
+from odradek.streams.stores.keyvalue import CachedKeyValueStore, PlainKeyValueStore
 
 Aggregator = Callable[[Any, Any, Any], Any]
 
@@ -76,10 +76,10 @@ class StreamAggregate(AggregationOperator):
         initializer, aggregator, task, dropped = self._initializer, self._aggregator, node.task, node.dropped
         get, put = opened.get, opened.put
         forwards = forward is not cache_forwards  # else no change has to be created
-        if initializer is zero and aggregator is count and not forwards and isinstance(opened, CachedKeyValueStore):
-            count_in = opened.counter()
-            if count_in is not None:
-                return _bind_count(node, count_in)
+        if initializer is zero and aggregator is count:
+            counts = _bind_count(node, opened, sends_old_values)
+            if counts is not None:
+                return counts
 
         def process(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
             if key is None or value is None:
@@ -120,8 +120,19 @@ class StreamAggregate(AggregationOperator):
         return process
 
 
-def _bind_count(node: NodeContext, count_in: Callable[[Any, int], None]) -> Process:
-    """The function of one task for counts in a cache."""
+def _bind_count(node: NodeContext, opened: Any, sends_old_values: bool) -> Process | None:
+    """The function of one task for counts; None where the store has none of its own for them."""
+    if isinstance(opened, CachedKeyValueStore):
+        count_in = opened.counter()
+        return None if count_in is None else _bind_cached_count(node, count_in)
+    if type(opened) is PlainKeyValueStore:
+        count_logged = opened.logged_counter()
+        return None if count_logged is None else _bind_logged_count(node, count_logged, sends_old_values)
+    return None
+
+
+def _bind_cached_count(node: NodeContext, count_in: Callable[[Any, int], None]) -> Process:
+    """The function of one task for counts in a cache, which forwards them."""
     task, dropped = node.task, node.dropped
 
     def process(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
@@ -130,6 +141,24 @@ def _bind_count(node: NodeContext, count_in: Callable[[Any, int], None]) -> Proc
             return
         task.timestamp, task.headers = timestamp, headers
         count_in(key, timestamp)
+
+    return process
+
+
+def _bind_logged_count(
+    node: NodeContext, count_in: Callable[[Any, int], tuple[int, int]], sends_old_values: bool
+) -> Process:
+    """The function of one task for counts without a cache: each is forwarded."""
+    task, dropped, forward = node.task, node.dropped, node.forward
+
+    def process(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+        if key is None or value is None:
+            dropped()
+            return
+        task.timestamp, task.headers = timestamp, headers
+        number, timestamp = count_in(key, timestamp)
+        change = make_tuple(Change, (number, number - 1 if sends_old_values else None))
+        forward(key, change, timestamp, headers)
 
     return process
 

@@ -8,10 +8,11 @@ writes go to the cache alone, until a flush writes them to the store (CachingKey
 from __future__ import annotations
 
 import shutil
+import struct
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from odradek.streams.errors import StreamsError
 from odradek.streams.stores.cache import ENTRY_BYTES, Entry, NamedCache, headers_bytes
@@ -31,6 +32,10 @@ from odradek.streams.stores.values import ValueCodec, key_bytes, serde_for
 
 if TYPE_CHECKING:
     from odradek.streams.stores.builders import StoreBuilder
+
+
+_COUNT: Final = struct.Struct(">qq")
+"""A count in RocksDB: its timestamp, and the number."""
 
 
 class LruMap(MemoryMap):
@@ -103,6 +108,69 @@ class PlainKeyValueStore(TimestampedKeyValueStore):
             self._map = open_map(spec, context)
         self._get_cell = self._map.get
         self._decode = self._codec.decode_stored if self._in_rocks else self._codec.decode
+        self._bind_access()
+
+    def _bind_access(self) -> None:
+        """Replace get() and put() by functions that have all their references: operators call them for each record."""
+        self.get, self.put = self._make_access()  # type: ignore[method-assign, assignment]
+
+    def _make_access(self) -> tuple[Callable[[Any], Any], Callable[[Any, Any], None]]:
+        """These two functions."""
+        name, to_bytes, codec, context = self.name, self._key_serde.serialize, self._codec, self._context
+        get_cell, put_cell, log = self._get_cell, self._live().put, context.log
+        decode, encode, stamped = self._decode, codec.encode, codec.stamped
+        stored = codec.stored if self._in_rocks else _first
+
+        def get(key: Any) -> Any:
+            try:
+                raw_key = to_bytes(key) if key is not None else key_bytes(name, to_bytes, key)
+            except Exception as error:
+                raise unreadable(name, "key", key, error) from error
+            cell = get_cell(raw_key)
+            return None if cell is None else decode(cell)
+
+        def put(key: Any, value: Any) -> None:
+            try:
+                raw_key = to_bytes(key) if key is not None else key_bytes(name, to_bytes, key)
+            except Exception as error:
+                raise unreadable(name, "key", key, error) from error
+            cell, raw = encode(value)
+            put_cell(raw_key, stored(cell, raw))
+            log(name, raw_key, raw, cell[1] if stamped and cell is not None else context.timestamp)
+
+        return get, put
+
+    def logged_counter(self) -> Callable[[Any, int], tuple[int, int]] | None:
+        """A function that counts one record: its key and its timestamp. It returns the count and the latest timestamp
+        of the key. None where the form on disk is not that of counts.
+        """
+        if not (self._codec.holds_counts and self._in_rocks):
+            return None
+        name, to_bytes, get, put = self.name, self._key_serde.serialize, self.get, self.put
+        get_cell, put_cell, log = self._get_cell, self._live().put, self._context.log
+        pack, unpack = _COUNT.pack, _COUNT.unpack
+
+        def count(key: Any, timestamp: int) -> tuple[int, int]:
+            try:
+                raw_key = to_bytes(key)
+            except Exception as error:
+                raise unreadable(name, "key", key, error) from error
+            cell, number = get_cell(raw_key), 1
+            try:
+                if cell is not None:
+                    before, number = unpack(cell)
+                    number += 1
+                    if before > timestamp:
+                        timestamp = before
+                cell = pack(timestamp, number)
+            except struct.error:  # `get` or `put` raises what is wrong, with the name of the store
+                put(key, (get(key)[0] + 1, timestamp))
+                raise
+            put_cell(raw_key, cell)
+            log(name, raw_key, cell[8:], timestamp)
+            return number, timestamp
+
+        return count
 
     def _log_removal(self, key: bytes) -> None:
         if self._spec.stamped:  # Kafka's change-logging layer does not unwrap the marker of timestamped stores
@@ -130,12 +198,10 @@ class PlainKeyValueStore(TimestampedKeyValueStore):
         context.log(self.name, key, raw, timestamp)
 
     def get(self, key: Any) -> Any:
-        raw_key = self._bytes(key)
-        return self._decode(self._get_cell(raw_key))
+        raise not_open(self.name)  # an open store has another one, see `_bind_access`
 
     def put(self, key: Any, value: Any) -> None:
-        raw_key = self._bytes(key)
-        self._put_bytes(raw_key, *self._codec.encode(value))
+        raise not_open(self.name)
 
     def put_if_absent(self, key: Any, value: Any) -> Any:
         before = self.get(key)
@@ -195,6 +261,8 @@ class PlainKeyValueStore(TimestampedKeyValueStore):
         if self._map is not None:
             self._map.close()
             self._map = None
+            for name in ("get", "put"):  # the class's own methods raise that the store is closed
+                self.__dict__.pop(name, None)
 
 
 class CachedKeyValueStore(PlainKeyValueStore):
@@ -203,13 +271,13 @@ class CachedKeyValueStore(PlainKeyValueStore):
     _listener: FlushListener | None = None
     _send_old = False
 
-    def init(self, context: StoreContext) -> None:
-        super().init(context)
+    def _bind_access(self) -> None:
+        context = self._context
         self._namespace = f"{context.task_id}-{self.name}"
         self._cache: NamedCache = context.cache.named(self._namespace, self._write_down)
         self._cell_bytes = 8 if self._codec.stamped else 0
         self._known_key = self._key_serde.immutable
-        self.get, self.put = self._make_access()  # type: ignore[method-assign, assignment]
+        super()._bind_access()
 
     def set_flush_listener(self, listener: FlushListener, send_old_values: bool) -> bool:
         self._listener = listener
@@ -394,7 +462,6 @@ class CachedKeyValueStore(PlainKeyValueStore):
     def close(self) -> None:
         if self._map is not None:
             self._context.cache.close(self._namespace)
-            del self.get, self.put  # the class's own methods raise that the store is closed
         super().close()
 
 

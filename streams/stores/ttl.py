@@ -64,6 +64,9 @@ class TtlKeyValueStore(PlainKeyValueStore):
         if not self._index.oldest(1):
             self._index_all()
 
+    def _bind_access(self) -> None:
+        """The methods below compare timestamps with the time."""
+
     def _index_all(self) -> None:
         added: list[Entry] = []
         for key, cell in self._live().range():
