@@ -45,8 +45,8 @@ def includes(part: Part, expression: str, path: Path) -> bool:
 
 @cache
 def _deal(count: int, expression: str, folder: Path) -> dict[Path, int]:
-    """The part of each file: the largest file that is left goes to the smallest part. The bytes of a file say as much
-    about the time of its tests as their number does.
+    """The part of each file: the largest file that is left goes to the smallest part. The bytes of a file are as
+    good an estimate of the time of its tests as their number.
     """
     files = {path: path.stat().st_size for path in folder.rglob("test_*.py")}
     sizes, parts = [0] * count, {}

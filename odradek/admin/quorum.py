@@ -1,6 +1,6 @@
 """The quorum of controllers of a cluster with KRaft (Kafka: Admin.describeMetadataQuorum; KIP-595, KIP-836, KIP-853).
 
-Brokers return any broker as the controller there, so only this request tells which node leads.
+Brokers return any broker as the controller there, so only this request returns the node that leads.
 """
 
 from __future__ import annotations

@@ -9,36 +9,60 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from tests.benchmarks import request_loads, usage
+from tests.benchmarks import request_groups, request_loads, request_servers, request_transactions
 from tests.benchmarks.cluster_cases import Measure
 from tests.benchmarks.cluster_rounds import ClusterSample
-from tests.benchmarks.contestants import Contestant, contestant
-from tests.benchmarks.log_cases import ends_of
-from tests.benchmarks.request_loads import KINDS, LONG_POLL_MS, RECORD_BYTES
+from tests.benchmarks.request_groups import Rebalances
+from tests.benchmarks.request_loads import LONG_POLL_MS, RECORD_BYTES, Prepare
+from tests.benchmarks.request_servers import Server, Servers
+from tests.benchmarks.request_transactions import PRODUCERS
 from tests.benchmarks.rounds import Failure, Say
 
 NAMES: Final = ("kafka", "odradek")
 GROUP: Final = "requests"
 """The name of all these cases together."""
-LED_TIMEOUT_S: Final = 60.0
-_POLL_S: Final = 0.02
 LEAST_REQUESTS: Final = 500
+KINDS: Final[Mapping[str, Prepare]] = {
+    each.__name__: each
+    for each in (
+        request_loads.produce,
+        request_loads.produce_idempotent,
+        request_loads.fetch_idle,
+        request_loads.fetch_long_poll,
+        request_loads.fetch_batch,
+        request_loads.metadata,
+        request_loads.list_offsets,
+        request_groups.heartbeat,
+        request_groups.offset_commit,
+        request_groups.find_coordinator,
+        request_groups.consumer_group_heartbeat,
+        request_transactions.transaction,
+    )
+}
+REBALANCE: Final = "rebalance"
+"""The kind of the requests that members send together."""
 
-MEASURES: Final = (
-    Measure("cpu_us", "CPU us a request", 1, largest=0.5),
-    Measure("requests_per_s", "requests a second", 0),
+CPU: Final = Measure("cpu_us", "CPU us a request", 1, largest=0.5)
+RATE: Final = Measure("requests_per_s", "requests a second", 0)
+MEASURES: Final = (CPU, RATE)
+REPLICATED: Final = (
+    CPU._replace(title="CPU us of the leader"),
+    Measure("followers_cpu_us", "CPU us of both followers", 1, largest=0.5),
+    RATE,
 )
 
 
 @dataclass(frozen=True, slots=True)
 class RequestCase:
-    """One kind of request, of KINDS. `size` is the number of requests, `filled` whether its topic has a record."""
+    """One kind of request, of KINDS or REBALANCE. `size` is the number of requests, `filled` whether its topic has a
+    record.
+    """
 
     name: str
     title: str
@@ -47,6 +71,7 @@ class RequestCase:
     in_flight: int = 1
     size: int = 40_000
     filled: bool = False
+    servers: Servers = "single"
     measures: tuple[Measure, ...] = MEASURES
 
     def scaled(self, factor: float) -> RequestCase:
@@ -84,6 +109,29 @@ REQUEST_CASES: tuple[RequestCase, ...] = (
     RequestCase("request-metadata", "metadata of one topic", "metadata"),
     RequestCase("request-list-offsets", "end offset of one partition", "list_offsets"),
     RequestCase("request-find-coordinator", "coordinator of one group", "find_coordinator"),
+    RequestCase(
+        "request-rebalance", "join and sync of 200 members, each of them", REBALANCE, connections=200, size=20_000
+    ),
+    RequestCase(
+        "request-transaction",
+        f"AddPartitionsToTxn and EndTxn, each of them, {8 * PRODUCERS} producers",
+        "transaction",
+        size=10_000,
+    ),
+    RequestCase(
+        "request-consumer-heartbeat",
+        "heartbeat, consumer protocol (Kafka 4.3.0)",
+        "consumer_group_heartbeat",
+        servers="newest",
+    ),
+    RequestCase(
+        "request-produce-replicated",
+        f"produce, one {RECORD_BYTES} B record, idempotent, acks=all, three brokers",
+        "produce_idempotent",
+        size=10_000,
+        servers="three",
+        measures=REPLICATED,
+    ),
 )
 
 
@@ -117,24 +165,29 @@ class RequestCourse:
 
     def run(self, cases: Sequence[RequestCase]) -> None:
         """Run them all. A failure is recorded and does not end the rest."""
-        contestants: list[Contestant] = []
-        with ExitStack() as stack:
-            for name in self._names:
-                (self._folder / name).mkdir()
-                stack.callback(shutil.rmtree, self._folder / name, ignore_errors=True)
-                contestants.append(contestant(name, self._folder / name))
-                stack.callback(contestants[-1].close)
-                contestants[-1].start()
-            for number in self._rounds:
-                if number > 1 and time.monotonic() > self._deadline:
-                    self._say(f"the time is up: {number - 1} rounds were counted")
-                    return
-                self._say(f"round {number} of {self._rounds[-1]}" if number else "warm-up")
-                for case in cases:
-                    for each in contestants:
-                        self._measure(each, case, number)
+        for kind in dict.fromkeys(case.servers for case in cases):
+            with ExitStack() as stack:
+                servers: list[Server] = []
+                for name in self._names:
+                    folder = self._folder / name
+                    folder.mkdir()
+                    stack.callback(shutil.rmtree, folder, ignore_errors=True)
+                    servers.append(request_servers.make(kind, name, folder))
+                    stack.callback(servers[-1].close)
+                    servers[-1].start()
+                self._run(servers, [case for case in cases if case.servers == kind])
 
-    def _measure(self, one: Contestant, case: RequestCase, number: int) -> None:
+    def _run(self, servers: Sequence[Server], cases: Sequence[RequestCase]) -> None:
+        for number in self._rounds:
+            if number > 1 and time.monotonic() > self._deadline:
+                self._say(f"the time is up: {number - 1} rounds were counted")
+                return
+            self._say(f"round {number} of {self._rounds[-1]}" if number else "warm-up")
+            for case in cases:
+                for each in servers:
+                    self._measure(each, case, number)
+
+    def _measure(self, one: Server, case: RequestCase, number: int) -> None:
         try:
             measured = measure(one, case, f"{case.name}-{number}")
         except Exception as error:
@@ -145,24 +198,28 @@ class RequestCourse:
                 self.samples.append(ClusterSample(case.name, one.name, number, measured))
 
 
-def measure(one: Contestant, case: RequestCase, topic: str) -> Mapping[str, float]:
-    """One case on one broker, with a topic of its own."""
-    one.make_topic(topic, 1)
-    deadline = time.monotonic() + LED_TIMEOUT_S
-    while not ends_of(one.bootstrap, topic, 1):
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"{topic} has no leader within {LED_TIMEOUT_S:g} s")
-        time.sleep(_POLL_S)
+def measure(one: Server, case: RequestCase, topic: str) -> Mapping[str, float]:
+    """One case on one broker or cluster, with a topic of its own."""
+    one.make_topic(topic)
     if case.filled:
         fill(one, topic)
-    requests = [KINDS[case.kind](one.bootstrap, topic, number) for number in range(case.connections)]
-    cpu_s = usage.cpu_seconds(one.pid)
-    done = request_loads.repeat(one.bootstrap, requests, case.in_flight, case.size)
-    cpu_s = usage.cpu_seconds(one.pid) - cpu_s
+    load = prepare(one.bootstrap, case, topic)
+    before = one.cpu_seconds()
+    done = load()
+    after = one.cpu_seconds()
     one.drop_topic(topic)
-    return {**done, "cpu_us": cpu_s / done["requests"] * 1_000_000}
+    return {**done, **{key: (after[key] - before[key]) / done["requests"] * 1_000_000 for key in after}}
 
 
-def fill(one: Contestant, topic: str) -> None:
+def prepare(bootstrap: str, case: RequestCase, topic: str) -> Callable[[], Mapping[str, float]]:
+    """The load of a case, ready to be sent: returns what it did."""
+    if case.kind == REBALANCE:
+        group = Rebalances(bootstrap, topic, case.connections)
+        return lambda: group.run(case.size)
+    requests = [KINDS[case.kind](bootstrap, topic, number) for number in range(case.connections)]
+    return lambda: request_loads.repeat(bootstrap, requests, case.in_flight, case.size)
+
+
+def fill(one: Server, topic: str) -> None:
     """Write one record to the topic."""
     request_loads.repeat(one.bootstrap, [request_loads.produce(one.bootstrap, topic, 0)], 1, 1)

@@ -2,7 +2,7 @@
 
 Of an answer only the length is read while the load runs. Afterwards the last answer of each connection is decoded, and
 must have no error. From request to request only the epoch of a fetch session changes, and the sequence number of an
-idempotent batch.
+idempotent batch; some connections have several requests, which take turns (`request_transactions`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from tests.benchmarks.crowd_loads import TIMEOUT_S, batch_of
 
 RECORD_BYTES: Final = 100
 LONG_POLL_MS: Final = 50
-SESSION_TIMEOUT_MS: Final = 600_000
 NEW_SESSION: Final = 0
 CHECKED_FROM: Final = 21
 SEQUENCE_AT: Final = 53
@@ -49,6 +48,10 @@ class Prepared(NamedTuple):
     response: type[Any]
     version: int
     renew: Renew | None = None
+    others: tuple[Prepared, ...] = ()
+    """The requests that follow this one, before it is sent again."""
+    checks_all: bool = False
+    """Whether every answer is decoded, of a request whose error would cost less than its success."""
 
 
 def prepared(request: Any, version: int) -> Prepared:
@@ -69,7 +72,7 @@ def produce(bootstrap: str, topic: str, number: int) -> Prepared:
 def produce_idempotent(bootstrap: str, topic: str, number: int) -> Prepared:
     """The same with a producer id and acks=all, as the Java producer sends it by default."""
     init = m.InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
-    producer = _ask_ready(bootstrap, init, 3)
+    producer = ask_ready(bootstrap, init, 3)
     record = Record(0, time.time_ns() // 1_000_000, None, bytes(RECORD_BYTES))
     batch = build([record], producer_id=producer.producer_id, producer_epoch=producer.producer_epoch, base_sequence=0)
     request = _produce(topic, batch, acks=-1)
@@ -105,39 +108,6 @@ def fetch_batch(bootstrap: str, topic: str, number: int) -> Prepared:
     return _fetch(bootstrap, topic, max_wait_ms=0, from_start=True)
 
 
-def heartbeat(bootstrap: str, topic: str, number: int) -> Prepared:
-    """A heartbeat of the only member of a classic group."""
-    group = f"{topic}-{number}"
-    protocol = m.JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=b"")
-    join = m.JoinGroupRequest(
-        group_id=group,
-        session_timeout_ms=SESSION_TIMEOUT_MS,
-        rebalance_timeout_ms=SESSION_TIMEOUT_MS,
-        protocol_type="consumer",
-        protocols=[protocol],
-    )
-    find_coordinator(bootstrap, topic, number)
-    joined = _ask_ready(bootstrap, join, 3)
-    assignment = m.SyncGroupRequest.SyncGroupRequestAssignment(member_id=joined.member_id, assignment=b"a")
-    generation = joined.generation_id
-    sync = m.SyncGroupRequest(
-        group_id=group, generation_id=generation, member_id=joined.member_id, assignments=[assignment]
-    )
-    _ask_ready(bootstrap, sync, 2)
-    beat = m.HeartbeatRequest(group_id=group, generation_id=generation, member_id=joined.member_id)
-    return prepared(beat, 4)
-
-
-def offset_commit(bootstrap: str, topic: str, number: int) -> Prepared:
-    """The offset of one partition, of a group without members."""
-    partition = m.OffsetCommitRequest.OffsetCommitRequestPartition(partition_index=0, committed_offset=1)
-    topics = [m.OffsetCommitRequest.OffsetCommitRequestTopic(name=topic, partitions=[partition])]
-    request = m.OffsetCommitRequest(group_id=f"{topic}-{number}", generation_id_or_member_epoch=-1, topics=topics)
-    find_coordinator(bootstrap, topic, number)
-    _ask_ready(bootstrap, request, 7, lambda answer: answer.topics[0].partitions[0].error_code)
-    return prepared(request, 8)
-
-
 def metadata(bootstrap: str, topic: str, number: int) -> Prepared:
     """Metadata of one topic."""
     topics = [m.MetadataRequest.MetadataRequestTopic(name=topic)]
@@ -151,32 +121,8 @@ def list_offsets(bootstrap: str, topic: str, number: int) -> Prepared:
     return prepared(m.ListOffsetsRequest(topics=topics), 7)
 
 
-def find_coordinator(bootstrap: str, topic: str, number: int) -> Prepared:
-    """The coordinator of one group."""
-    group = f"{topic}-{number}"
-    _ask_ready(bootstrap, m.FindCoordinatorRequest(key=group), 3)
-    return prepared(m.FindCoordinatorRequest(coordinator_keys=[group]), 4)
-
-
 Prepare = Callable[[str, str, int], Prepared]
 """Makes the request of a connection from the address of the broker, a topic and the number of the connection."""
-
-
-KINDS: Final[Mapping[str, Prepare]] = {
-    each.__name__: each
-    for each in (
-        produce,
-        produce_idempotent,
-        fetch_idle,
-        fetch_long_poll,
-        fetch_batch,
-        heartbeat,
-        offset_commit,
-        metadata,
-        list_offsets,
-        find_coordinator,
-    )
-}
 
 
 def _fetch(bootstrap: str, topic: str, *, max_wait_ms: int, from_start: bool = False) -> Prepared:
@@ -211,7 +157,7 @@ def _fetch(bootstrap: str, topic: str, *, max_wait_ms: int, from_start: bool = F
     return whole._replace(renew=renew)
 
 
-def _ask_ready(
+def ask_ready(
     bootstrap: str, request: Any, version: int, code_of: Callable[[Any], int] = lambda answer: int(answer.error_code)
 ) -> Any:
     """The answer, once the coordinator is ready. Raises RuntimeError for any other error."""
@@ -231,28 +177,36 @@ def _ask_ready(
 
 
 class Conversation:
-    """One connection: sends its frame, and again for each answer."""
+    """One connection: sends its requests in turn, the next one for each answer."""
 
     def __init__(self, bootstrap: str, request: Prepared) -> None:
-        self._frame, self._response, self._version, self._renew = request
-        self._sent = 0
+        self._requests = (request, *request.others)
+        self._sent = self._answered = 0
         self._waiting = b""
         self._last = b""
+        self._checks_all = request.checks_all
         self.socket = socket.create_connection(parse_address(bootstrap), TIMEOUT_S)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def send(self, count: int) -> None:
-        """Send the frame `count` times."""
-        if self._renew is None:
-            self.socket.sendall(self._frame * count if count > 1 else self._frame)
+        """Send the next `count` requests; at once where they are all the same."""
+        first = self._requests[0]
+        if count > 1 and len(self._requests) == 1 and first.renew is None:
+            self._sent += count
+            self.socket.sendall(first.frame * count)
             return
         for _ in range(count):
-            self._renew(self._frame, self._sent)
+            turn, number = divmod(self._sent, len(self._requests))
+            request = self._requests[number]
+            if request.renew is not None:
+                request.renew(request.frame, turn)
             self._sent += 1
-            self.socket.sendall(self._frame)
+            self.socket.sendall(request.frame)
 
     def receive(self) -> int:
-        """Read what there is; returns the number of answers. Raises ConnectionError."""
+        """Read what there is; returns the number of answers. Raises ConnectionError, and RuntimeError for an error in
+        an answer if all are checked.
+        """
         data = self.socket.recv(1 << 16)
         if not data:
             raise ConnectionError("the broker closed a connection")
@@ -262,17 +216,21 @@ class Conversation:
             if end > len(data):
                 break
             self._last, at, count = data[at + 4 : end], end, count + 1
+            self._answered += 1
+            if self._checks_all:
+                self.check()
         self._waiting = data[at:]
         return count
 
     def check(self) -> None:
         """Raises RuntimeError for an error in the last answer."""
-        start = len(response_header(self._response.API_KEY, self._version, 0))
-        answer = self._response.decode(self._last, self._version, start)
+        request = self._requests[(self._answered - 1) % len(self._requests)]
+        start = len(response_header(request.response.API_KEY, request.version, 0))
+        answer = request.response.decode(self._last, request.version, start)
         codes: list[int] = []
-        self._response.errors_reporter()(answer, codes.append)
+        request.response.errors_reporter()(answer, codes.append)
         if codes:
-            raise RuntimeError(f"{self._response.__name__}: {ErrorCode(codes[0]).name}")
+            raise RuntimeError(f"{request.response.__name__}: {ErrorCode(codes[0]).name}")
 
 
 def repeat(bootstrap: str, requests: Sequence[Prepared], in_flight: int, count: int) -> Mapping[str, float]:

@@ -42,7 +42,7 @@ class Clock:
 
 
 class HeartbeatHandler:
-    """Does what the request says."""
+    """Handles a request as its generation id demands."""
 
     KEY = m.HeartbeatRequest.API_KEY
     VERSIONS = (0, 4)

@@ -103,7 +103,7 @@ def _fill_with_kraft(folder: Path) -> None:
 
     async def run(scratch: Path) -> None:
         archive = f"-XX:ArchiveClassesAtExit={folder / kraft.MAIN}.jsa"
-        async with kraft.running_kraft(scratch / "running", jvm=(archive,)):
+        async with kraft.running_kraft(scratch / "running", jvm=(*kraft.SMALL_JVM, archive)):
             pass
 
     with tempfile.TemporaryDirectory(prefix="odradek-kafka-") as name:
