@@ -17,12 +17,12 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from odradek.protocol.client.errors import SecurityConfigError
-from odradek.protocol.client.security import PLAINTEXT, PROTOCOLS, ConnectionSecurity
 
 if TYPE_CHECKING:
     import ssl
 
     from odradek.broker.security.tls import TlsSettings
+    from odradek.protocol.client.security import ConnectionSecurity
 
 BOOTSTRAP: Final = "bootstrap.servers"
 REGISTRY_URL: Final = "schema.registry.url"
@@ -56,6 +56,7 @@ _OF_LIBRDKAFKA: Final = (
     "enable.ssl.certificate.verification",
 )
 """Names that only librdkafka has; with one of them every ssl.* property has librdkafka's meaning."""
+_PLAINTEXT: Final = "PLAINTEXT"
 _JAAS: Final = "sasl.jaas.config"
 _TOKEN_MODULE: Final = "OAuthBearerLoginModule"
 _PASSWORD_MODULES: Final = ("PlainLoginModule", "ScramLoginModule")
@@ -80,8 +81,10 @@ def security_of_properties(properties: Mapping[str, Any]) -> ConnectionSecurity:
 
     All are texts, except for librdkafka's `oauth_cb`.
     """
-    protocol = properties.get("security.protocol", PROTOCOLS[0]).upper()
-    if protocol == PROTOCOLS[0]:
+    from odradek.protocol.client.security import PLAINTEXT, ConnectionSecurity
+
+    protocol = properties.get("security.protocol", _PLAINTEXT).upper()
+    if protocol == _PLAINTEXT:
         return PLAINTEXT
     translated = {_RENAMED.get(name, name): value for name, value in properties.items()}
     if protocol.startswith("SASL") and _JAAS in translated:
@@ -96,8 +99,8 @@ def security_of_properties(properties: Mapping[str, Any]) -> ConnectionSecurity:
 
 def librdkafka_properties(properties: Mapping[str, Any]) -> dict[str, Any]:
     """The same security by librdkafka's names; other properties are left out. Raises SecurityConfigError."""
-    protocol = properties.get("security.protocol", PROTOCOLS[0]).upper()
-    if protocol == PROTOCOLS[0]:
+    protocol = properties.get("security.protocol", _PLAINTEXT).upper()
+    if protocol == _PLAINTEXT:
         return {}
     translated = {_RENAMED.get(name, name): value for name, value in properties.items()}
     if protocol.startswith("SASL") and _JAAS in translated:

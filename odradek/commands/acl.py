@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import click
 
-from odradek.admin.acls import create_acls, delete_acls, describe_acls
+from odradek.admin import acls
 from odradek.broker.security.state.acls import (
     CLUSTER_NAME,
     AccessControlEntry,
@@ -133,7 +133,7 @@ def list_acls(
         for principal in principals or (None,):
             entry = AccessControlEntryFilter(principal, None, AclOperation.ANY, AclPermissionType.ANY)
             pattern = ResourcePatternFilter(resource_type, name, pattern_type)
-            found.update(describe_acls(session.client, AclBindingFilter(pattern, entry)))
+            found.update(acls.describe_acls(session.client, AclBindingFilter(pattern, entry)))
     _show(session, found)
 
 
@@ -172,7 +172,7 @@ def add(session: CommandSession, dry_run: bool, **options: Any) -> None:
     if dry_run:
         _show(session, wanted)
         return
-    results = create_acls(session.client, wanted)
+    results = acls.create_acls(session.client, wanted)
     done = session.succeeded({_text(each): result for each, result in results.items()}, "ACL")
     _show(session, [each for each in wanted if _text(each) in done])
     session.end(results)
@@ -190,12 +190,12 @@ def remove(session: CommandSession, dry_run: bool, every: bool, yes: bool, **opt
         filters = _of_resources(Resources(**kept), PatternType[options["resource_pattern_type"].upper()])
     else:
         filters = [_filter(each) for each in _bindings(**options)]
-    found = {each for acl_filter in filters for each in describe_acls(session.client, acl_filter)}
+    found = {each for acl_filter in filters for each in acls.describe_acls(session.client, acl_filter)}
     if dry_run or not found:
         _show(session, found)
         return
     session.confirm([f"remove {_text(each)}" for each in sorted(found)], yes=yes, question="Remove?")
-    _show(session, delete_acls(session.client, filters))
+    _show(session, acls.delete_acls(session.client, filters))
 
 
 def _bindings(

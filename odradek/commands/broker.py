@@ -6,9 +6,7 @@ from typing import Any, Final
 
 import click
 
-from odradek.admin import configs
-from odradek.admin.configs import ConfigTarget, ResourceKind
-from odradek.admin.log_dirs import LogDir, describe_log_dirs
+from odradek.admin import configs, log_dirs
 from odradek.commands.completion import complete_brokers, complete_topics
 from odradek.commands.config_output import CONFIG_COLUMNS, config_rows
 from odradek.commands.failures import failure_of
@@ -81,7 +79,7 @@ def broker_configs(
         usage("--default is for all brokers; ID does not go with it")
     wanted = broker_ids or tuple(session.client.broker_ids())
     names = [configs.CLUSTER_DEFAULT] if cluster_default else [str(each) for each in dict.fromkeys(wanted)]
-    targets = [ConfigTarget(ResourceKind.BROKER, name) for name in names]
+    targets = [configs.ConfigTarget(configs.ResourceKind.BROKER, name) for name in names]
     results = configs.describe_configs(session.client, targets, synonyms=True, documentation=documentation)
     named = {target.name or "default": result for target, result in results.items()}
     data: list[dict[str, Any]] = []
@@ -103,10 +101,10 @@ def broker_configs(
     help="Show the replicas of this topic. Can be given again.",
 )
 @connects
-def log_dirs(session: CommandSession, broker_ids: tuple[int, ...], topics: tuple[str, ...]) -> None:
+def show_log_dirs(session: CommandSession, broker_ids: tuple[int, ...], topics: tuple[str, ...]) -> None:
     """Show the log directories of brokers: replicas, their size, and free space."""
     wanted = list(dict.fromkeys(broker_ids)) or session.client.broker_ids()
-    results = describe_log_dirs(session.client, wanted, list(dict.fromkeys(topics)) or None)
+    results = log_dirs.describe_log_dirs(session.client, wanted, list(dict.fromkeys(topics)) or None)
     errors = {broker_id: each for broker_id, each in results.items() if isinstance(each, Exception)}
     rows = [
         _row(broker_id, each)
@@ -125,7 +123,7 @@ def log_dirs(session: CommandSession, broker_ids: tuple[int, ...], topics: tuple
         raise failure_of(error, f"broker {broker_id}")
 
 
-def _row(broker_id: int, each: LogDir) -> dict[str, Any]:
+def _row(broker_id: int, each: log_dirs.LogDir) -> dict[str, Any]:
     return {
         "broker": broker_id,
         "log_dir": each.path,

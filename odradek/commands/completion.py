@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
-from odradek.admin.client import AdminClient
 from odradek.commands.session import ConnectionOptions, F, open_client
+
+if TYPE_CHECKING:
+    from odradek.admin.client import AdminClient
 
 TIMEOUT_S: Final = 2.0
 SHELLS: Final = ("bash", "zsh", "fish")

@@ -10,7 +10,6 @@ from typing import Any, Final
 import click
 
 from odradek.admin import configs
-from odradek.admin.configs import ConfigChange, ConfigTarget, ResourceKind
 from odradek.commands.completion import complete_brokers, complete_groups, complete_topics
 from odradek.commands.config_output import CONFIG_COLUMNS, changes_of, config_rows
 from odradek.commands.failures import NOT_FOUND, failure_of
@@ -18,15 +17,15 @@ from odradek.commands.output import TextTable
 from odradek.commands.session import CommandSession, connects, dry_run_option, fail, usage
 from odradek.protocol.errors import KafkaError
 
-KINDS: Final = {
-    "topic": ResourceKind.TOPIC,
-    "broker": ResourceKind.BROKER,
-    "broker-logger": ResourceKind.BROKER_LOGGER,
-    "group": ResourceKind.GROUP,
-    "client-metrics": ResourceKind.CLIENT_METRICS,
-}
+KINDS: Final = ("topic", "broker", "broker-logger", "group", "client-metrics")
+"""The names of `odradek.admin.configs.ResourceKind`."""
 DEFAULT_NAME: Final = "default"
 """In the place of a broker's id: the dynamic default of all brokers."""
+
+
+def kind_of(name: str) -> configs.ResourceKind:
+    """The resource type of a name in KINDS."""
+    return configs.ResourceKind[name.upper().replace("-", "_")]
 
 
 def _complete_name(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
@@ -39,7 +38,7 @@ def _complete_name(context: click.Context, parameter: click.Parameter, incomplet
     return []
 
 
-_kind_argument = click.argument("kind", type=click.Choice(list(KINDS)), metavar="KIND")
+_kind_argument = click.argument("kind", type=click.Choice(KINDS), metavar="KIND")
 _name_argument = click.argument("name", metavar="NAME", shell_complete=_complete_name)
 
 
@@ -95,18 +94,18 @@ def unset(session: CommandSession, kind: str, name: str, keys: tuple[str, ...], 
     _alter(session, _target(kind, name), changes_of((), keys), dry_run=dry_run)
 
 
-def _target(kind: str, name: str) -> ConfigTarget:
+def _target(kind: str, name: str) -> configs.ConfigTarget:
     if kind not in ("broker", "broker-logger"):
-        return ConfigTarget(KINDS[kind], name)
+        return configs.ConfigTarget(kind_of(kind), name)
     if name == DEFAULT_NAME and kind == "broker":
-        return ConfigTarget(ResourceKind.BROKER, configs.CLUSTER_DEFAULT)
+        return configs.ConfigTarget(configs.ResourceKind.BROKER, configs.CLUSTER_DEFAULT)
     if not name.isdigit():
         usage(f"{name!r} is not the id of a broker" + f", nor {DEFAULT_NAME!r}" * (kind == "broker"))
-    return ConfigTarget(KINDS[kind], name)
+    return configs.ConfigTarget(kind_of(kind), name)
 
 
 def _described(
-    session: CommandSession, target: ConfigTarget, keys: Sequence[str], *, documentation: bool = False
+    session: CommandSession, target: configs.ConfigTarget, keys: Sequence[str], *, documentation: bool = False
 ) -> list[configs.DescribedConfig]:
     """Raises CommandFailure."""
     found = configs.describe_configs(
@@ -117,7 +116,9 @@ def _described(
     return found
 
 
-def _alter(session: CommandSession, target: ConfigTarget, changes: Sequence[ConfigChange], *, dry_run: bool) -> None:
+def _alter(
+    session: CommandSession, target: configs.ConfigTarget, changes: Sequence[configs.ConfigChange], *, dry_run: bool
+) -> None:
     result = configs.alter_configs(session.client, {target: changes}, validate_only=dry_run)[target]
     if isinstance(result, KafkaError):
         raise failure_of(result, _shown(target))
@@ -131,6 +132,6 @@ def _alter(session: CommandSession, target: ConfigTarget, changes: Sequence[Conf
         session.note(f"{_shown(target)}: {done}: {', '.join(each.name for each in changes)}")
 
 
-def _shown(target: ConfigTarget) -> str:
-    kind = next(name for name, each in KINDS.items() if each is target.kind)
+def _shown(target: configs.ConfigTarget) -> str:
+    kind = next(name for name in KINDS if kind_of(name) is target.kind)
     return f"{kind} {target.name or DEFAULT_NAME}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from odradek.admin.configs import ConfigChange, ConfigOperation, DescribedConfig
+from odradek.admin import configs
 from odradek.commands.output import Column
 from odradek.commands.session import usage
 
@@ -29,19 +29,21 @@ def key_values(texts: Iterable[str], option: str) -> dict[str, str]:
     return found
 
 
-def changes_of(settings: Iterable[str], unset: Iterable[str]) -> list[ConfigChange]:
+def changes_of(settings: Iterable[str], unset: Iterable[str]) -> list[configs.ConfigChange]:
     """The changes of --set KEY=VALUE and --unset KEY.
 
     KEY+=VALUE and KEY-=VALUE change a list. Raises click.UsageError.
     """
     changes = []
     for name, value in key_values(settings, "--set").items():
-        operation = {"+": ConfigOperation.APPEND, "-": ConfigOperation.SUBTRACT}.get(name[-1], ConfigOperation.SET)
-        changes.append(ConfigChange(name.rstrip("+-"), operation, value))
-    return [*changes, *(ConfigChange(name, ConfigOperation.DELETE) for name in unset)]
+        operation = {"+": configs.ConfigOperation.APPEND, "-": configs.ConfigOperation.SUBTRACT}.get(
+            name[-1], configs.ConfigOperation.SET
+        )
+        changes.append(configs.ConfigChange(name.rstrip("+-"), operation, value))
+    return [*changes, *(configs.ConfigChange(name, configs.ConfigOperation.DELETE) for name in unset)]
 
 
-def config_rows(entries: Sequence[DescribedConfig], *, documentation: bool = False) -> list[dict[str, Any]]:
+def config_rows(entries: Sequence[configs.DescribedConfig], *, documentation: bool = False) -> list[dict[str, Any]]:
     """The rows of configs; a sensitive value is None."""
     rows = []
     for entry in entries:

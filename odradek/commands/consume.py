@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from odradek.admin import offset_reset, offsets
-from odradek.admin.client import AdminClient
 from odradek.commands.completion import complete_groups, complete_topics
 from odradek.commands.failures import failure_of
 from odradek.commands.get_offsets import partitions_of
@@ -30,6 +29,8 @@ from odradek.records.internal import decoder_of
 
 if TYPE_CHECKING:
     import confluent_kafka
+
+    from odradek.admin.client import AdminClient
 
 FORMATS: Final = ("text", "json")
 POLL_S: Final = 0.1

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import time
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from odradek.admin import offsets
-from odradek.admin.client import AdminClient
-from odradek.admin.topics import describe_topics, list_topics
 from odradek.commands.completion import complete_topics
 from odradek.commands.failures import failure_of
 from odradek.commands.output import Column, TextTable
@@ -18,13 +16,11 @@ from odradek.commands.times import duration_ms, timestamp_ms
 from odradek.protocol.errors import KafkaError
 from odradek.protocol.topic_partition import TopicPartition
 
-SPECIAL: Final = {
-    "latest": offsets.LATEST,
-    "earliest": offsets.EARLIEST,
-    "max-timestamp": offsets.MAX_TIMESTAMP,
-    "earliest-local": offsets.EARLIEST_LOCAL,
-    "latest-tiered": offsets.LATEST_TIERED,
-}
+if TYPE_CHECKING:
+    from odradek.admin.client import AdminClient
+
+SPECIAL: Final = ("latest", "earliest", "max-timestamp", "earliest-local", "latest-tiered")
+"""Offsets with a name; `odradek.admin.offsets` has the timestamp of each as a constant."""
 _COLUMNS: Final = (
     Column("TOPIC", "topic"),
     Column("PARTITION", "partition"),
@@ -71,7 +67,7 @@ def get_offsets(
         timestamp = int(time.time() * 1000) - duration_ms(since, "--since")
     else:
         assert at is not None
-        timestamp = SPECIAL[at] if at in SPECIAL else timestamp_ms(at, "--time")
+        timestamp = _special(at) if at in SPECIAL else timestamp_ms(at, "--time")
     results = offsets.list_offsets(client, dict.fromkeys(places, timestamp), read_committed=read_committed)
     rows = [
         {
@@ -109,8 +105,15 @@ def _show_bounds(session: CommandSession, places: list[TopicPartition], *, read_
     session.end(ends)
 
 
+def _special(name: str) -> int:
+    timestamp: int = getattr(offsets, name.upper().replace("-", "_"))
+    return timestamp
+
+
 def partitions_of(client: AdminClient, texts: tuple[str, ...], *, internal: bool = True) -> list[TopicPartition]:
     """The partitions of topics, or of all topics. Raises CommandFailure for a topic that does not exist."""
+    from odradek.admin.topics import describe_topics, list_topics
+
     if not texts:
         found = list_topics(client, internal=internal)
         return [(topic.name, part.partition) for topic in found for part in topic.partitions]

@@ -8,8 +8,6 @@ from typing import Any, Final
 import click
 
 from odradek.admin import group_offsets, groups, lag
-from odradek.admin.groups import GroupDescription, MemberDescription
-from odradek.admin.lag import PartitionLag
 from odradek.commands.completion import complete_groups, topics_option
 from odradek.commands.failures import failure_of
 from odradek.commands.group_reset import reset
@@ -217,11 +215,11 @@ def remove_member(
     session.end(results)
 
 
-def _is_absent(result: GroupDescription | KafkaError) -> bool:
+def _is_absent(result: groups.GroupDescription | KafkaError) -> bool:
     return isinstance(result, KafkaError) and result.code is ErrorCode.GROUP_ID_NOT_FOUND
 
 
-def _as_data(each: GroupDescription, offsets: list[PartitionLag]) -> dict[str, Any]:
+def _as_data(each: groups.GroupDescription, offsets: list[lag.PartitionLag]) -> dict[str, Any]:
     return {
         "group": each.group_id,
         "state": each.state,
@@ -235,7 +233,7 @@ def _as_data(each: GroupDescription, offsets: list[PartitionLag]) -> dict[str, A
     }
 
 
-def _member_row(member: MemberDescription) -> dict[str, Any]:
+def _member_row(member: groups.MemberDescription) -> dict[str, Any]:
     row: dict[str, Any] = {
         "member_id": member.member_id,
         "instance_id": member.instance_id,
@@ -260,7 +258,7 @@ def _heading(each: Mapping[str, Any]) -> str:
     return "  ".join([*texts, f"members={len(each['members'])}"])
 
 
-def _lag_rows(group_id: str, partitions: Iterable[PartitionLag]) -> list[dict[str, Any]]:
+def _lag_rows(group_id: str, partitions: Iterable[lag.PartitionLag]) -> list[dict[str, Any]]:
     return [
         {
             "group": group_id,
@@ -278,15 +276,15 @@ def _lag_rows(group_id: str, partitions: Iterable[PartitionLag]) -> list[dict[st
     ]
 
 
-def _sum(partitions: Iterable[PartitionLag]) -> int:
+def _sum(partitions: Iterable[lag.PartitionLag]) -> int:
     return sum(each.lag or 0 for each in partitions)
 
 
-def _sum_text(group_id: str, partitions: list[PartitionLag]) -> str:
+def _sum_text(group_id: str, partitions: list[lag.PartitionLag]) -> str:
     return f"group {group_id}  lag={_sum(partitions)}  partitions={len(partitions)}"
 
 
-def _summary(each: GroupDescription, partitions: list[PartitionLag]) -> dict[str, Any]:
+def _summary(each: groups.GroupDescription, partitions: list[lag.PartitionLag]) -> dict[str, Any]:
     return {
         "group": each.group_id,
         "state": each.state,

@@ -8,14 +8,11 @@ import csv
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
 from odradek.admin import group_offsets, groups, offset_reset
-from odradek.admin.client import AdminClient
-from odradek.admin.groups import DEAD, EMPTY
-from odradek.admin.offset_reset import OffsetChange, Target
 from odradek.commands.completion import complete_groups, topics_option
 from odradek.commands.failures import failure_of
 from odradek.commands.get_offsets import partitions_of
@@ -24,6 +21,9 @@ from odradek.commands.session import CommandSession, connects, dry_run_option, f
 from odradek.commands.times import duration_ms, timestamp_ms
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.topic_partition import TopicPartition
+
+if TYPE_CHECKING:
+    from odradek.admin.client import AdminClient
 
 _CHANGES: Final = (
     Column("TOPIC", "topic"),
@@ -124,13 +124,13 @@ def _check_state(group_id: str, described: Any) -> None:
     if isinstance(described, KafkaError):
         if described.code is not ErrorCode.GROUP_ID_NOT_FOUND:
             raise failure_of(described, f"group {group_id}")
-    elif described.state not in (EMPTY, DEAD):
+    elif described.state not in (groups.EMPTY, groups.DEAD):
         fail(f"group {group_id}: offsets can be reset only while it has no members; its state is {described.state}")
 
 
 def _target(
     client: AdminClient, where: Where, wanted: Mapping[TopicPartition, int], places: list[TopicPartition]
-) -> Target:
+) -> offset_reset.Target:
     if where.from_file is not None:
         return offset_reset.to_offsets(wanted)
     if where.to_offset is not None:
@@ -147,7 +147,7 @@ def _target(
     return offset_reset.to_earliest if where.to_earliest else offset_reset.to_latest
 
 
-def _at(client: AdminClient, places: list[TopicPartition], timestamp: int) -> Target:
+def _at(client: AdminClient, places: list[TopicPartition], timestamp: int) -> offset_reset.Target:
     return offset_reset.to_found(offset_reset.offsets_at(client, places, timestamp))
 
 
@@ -164,7 +164,7 @@ def _offsets_in(path: Path) -> dict[TopicPartition, int]:
     return found
 
 
-def _show(session: CommandSession, changes: Mapping[TopicPartition, OffsetChange], heading: str) -> None:
+def _show(session: CommandSession, changes: Mapping[TopicPartition, offset_reset.OffsetChange], heading: str) -> None:
     rows = [each._asdict() for each in changes.values()]
     session.show(rows, TextTable(_CHANGES, rows, heading))
 

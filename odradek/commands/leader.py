@@ -6,7 +6,7 @@ from typing import Final
 
 import click
 
-from odradek.admin.elections import PREFERRED, UNCLEAN, elect_leaders
+from odradek.admin import elections
 from odradek.commands.completion import complete_topics
 from odradek.commands.get_offsets import partitions_of
 from odradek.commands.output import Column, TextTable
@@ -42,7 +42,7 @@ def elect(session: CommandSession, topics: tuple[str, ...], every: bool, unclean
     if unclean:
         which = "every partition" if places is None else ", ".join(f"{topic}-{number}" for topic, number in places)
         session.confirm([f"elect leaders of {which}, which may lack acknowledged records"], yes=yes)
-    results = elect_leaders(client, places, UNCLEAN if unclean else PREFERRED)
+    results = elections.elect_leaders(client, places, elections.UNCLEAN if unclean else elections.PREFERRED)
     found = session.succeeded(results, "partition")
     rows = [
         {"topic": topic, "partition": number, "result": "new leader" if elected else "unchanged"}

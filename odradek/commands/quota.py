@@ -8,7 +8,6 @@ from typing import Any, Final, TypeVar
 import click
 
 from odradek.admin import quotas
-from odradek.admin.quotas import CLIENT_ID, IP, USER, AnyName, QuotaEntity
 from odradek.commands.config_output import key_values
 from odradek.commands.output import Column, TextTable
 from odradek.commands.session import CommandSession, connects, dry_run_option, usage
@@ -60,7 +59,7 @@ def quota() -> None:
 @connects
 def list_quotas(session: CommandSession, user: str | None, client_id: str | None, ip: str | None) -> None:
     """List quotas: all, or those of the named user, client id or address."""
-    wanted: dict[str, str | AnyName | None] = dict(_named(user, client_id, ip))
+    wanted: dict[str, str | quotas.AnyName | None] = dict(_named(user, client_id, ip))
     found = quotas.describe_quotas(session.client, wanted, strict=False)
     rows = [_row(entity, values) for entity, values in sorted(found.items(), key=str)]
     session.show(rows, TextTable(_COLUMNS, rows))
@@ -115,7 +114,7 @@ def _alter(
 ) -> None:
     if not named:
         usage("whose quotas: --user, --client-id or --ip is required")
-    entity: QuotaEntity = tuple(sorted(named.items()))
+    entity: quotas.QuotaEntity = tuple(sorted(named.items()))
     quotas.alter_quotas(session.client, entity, changes, validate_only=dry_run)
     after = {} if dry_run else quotas.describe_quotas(session.client, named, strict=True).get(entity, {})
     row = _row(entity, {key: value for key, value in changes.items() if value is not None} if dry_run else after)
@@ -126,15 +125,15 @@ def _named(user: str | None, client_id: str | None, ip: str | None) -> dict[str,
     """The entity types that are given, with the name, or None for the default. Raises click.UsageError."""
     if ip is not None and (user is not None or client_id is not None):
         usage("--ip does not go with --user and --client-id")
-    given = {USER: user, CLIENT_ID: client_id, IP: ip}
+    given = {quotas.USER: user, quotas.CLIENT_ID: client_id, quotas.IP: ip}
     return {kind: None if name == DEFAULT else name for kind, name in given.items() if name is not None}
 
 
-def _row(entity: QuotaEntity, values: Mapping[str, float]) -> dict[str, Any]:
+def _row(entity: quotas.QuotaEntity, values: Mapping[str, float]) -> dict[str, Any]:
     names = {kind: DEFAULT if name is None else name for kind, name in entity}
     return {
-        "user": names.get(USER),
-        "client_id": names.get(CLIENT_ID),
-        "ip": names.get(IP),
+        "user": names.get(quotas.USER),
+        "client_id": names.get(quotas.CLIENT_ID),
+        "ip": names.get(quotas.IP),
         "quotas": {key: int(value) if value == int(value) else value for key, value in sorted(values.items())},
     }

@@ -9,21 +9,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import IO, Any, Final
+from typing import IO, TYPE_CHECKING, Any, Final
 
 import click
 
-from odradek.admin import reassignments
-from odradek.admin.client import AdminClient
-from odradek.admin.reassignment_plan import plan_reassignment
-from odradek.admin.reassignments import OngoingReassignment, Replicas
-from odradek.admin.topics import TopicDescription, describe_topics, list_topics
+from odradek.admin import reassignment_plan, reassignments
 from odradek.commands.completion import complete_topics
 from odradek.commands.failures import NOT_FOUND, failure_of
 from odradek.commands.output import Column, TextTable
 from odradek.commands.session import CommandSession, connects, dry_run_option, fail, usage, yes_option
 from odradek.protocol.errors import KafkaError
 from odradek.protocol.topic_partition import TopicPartition
+
+if TYPE_CHECKING:
+    from odradek.admin.client import AdminClient
+    from odradek.admin.topics import TopicDescription
 
 _MOVES: Final = (
     Column("TOPIC", "topic"),
@@ -67,7 +67,9 @@ def plan(session: CommandSession, topics: tuple[str, ...], brokers: str | None, 
         fail(f"broker {absent[0]} is not in the cluster; it has {', '.join(map(str, sorted(racks)))}", NOT_FOUND)
     current = _current(client, topics)
     try:
-        planned = plan_reassignment(current, {each: racks[each] for each in wanted}, replication_factor)
+        planned = reassignment_plan.plan_reassignment(
+            current, {each: racks[each] for each in wanted}, replication_factor
+        )
     except ValueError as error:
         usage(str(error))
     changed = {place: replicas for place, replicas in planned.items() if replicas != current[place]}
@@ -163,14 +165,16 @@ def cancel(session: CommandSession, file: IO[str] | None, every: bool, yes: bool
     session.end(results)
 
 
-def _current(client: AdminClient, topics: tuple[str, ...]) -> dict[TopicPartition, Replicas]:
+def _current(client: AdminClient, topics: tuple[str, ...]) -> dict[TopicPartition, reassignments.Replicas]:
     """The replicas of topics, of all but Kafka's own without names. Raises CommandFailure."""
+    from odradek.admin.topics import describe_topics, list_topics
+
     described: Mapping[str, TopicDescription | KafkaError]
     if topics:
         described = describe_topics(client, list(dict.fromkeys(topics)))
     else:
         described = {each.name: each for each in list_topics(client, internal=False)}
-    found: dict[TopicPartition, Replicas] = {}
+    found: dict[TopicPartition, reassignments.Replicas] = {}
     for name, each in described.items():
         if isinstance(each, KafkaError):
             raise failure_of(each, f"topic {name}")
@@ -185,7 +189,7 @@ def _broker_ids(text: str) -> list[int]:
     return sorted({int(each) for each in parts})
 
 
-def _document(planned: Mapping[TopicPartition, Replicas]) -> dict[str, Any]:
+def _document(planned: Mapping[TopicPartition, reassignments.Replicas]) -> dict[str, Any]:
     partitions = [
         {"topic": topic, "partition": number, "replicas": list(replicas), "log_dirs": ["any"] * len(replicas)}
         for (topic, number), replicas in sorted(planned.items())
@@ -193,7 +197,7 @@ def _document(planned: Mapping[TopicPartition, Replicas]) -> dict[str, Any]:
     return {"version": 1, "partitions": partitions}
 
 
-def _read(file: IO[str]) -> dict[TopicPartition, Replicas]:
+def _read(file: IO[str]) -> dict[TopicPartition, reassignments.Replicas]:
     """The replicas of a plan's partitions. Raises click.UsageError."""
     try:
         partitions = json.load(file)["partitions"]
@@ -205,16 +209,16 @@ def _read(file: IO[str]) -> dict[TopicPartition, Replicas]:
         usage(f"{file.name} is not a plan: {error!r}")
 
 
-def _moving(place: TopicPartition, each: OngoingReassignment) -> dict[str, Any]:
+def _moving(place: TopicPartition, each: reassignments.OngoingReassignment) -> dict[str, Any]:
     row = {"topic": place[0], "partition": place[1], "status": RUNNING, "replicas": list(each.target)}
     return row | {"adding": list(each.adding), "removing": list(each.removing)}
 
 
 def _status(
     place: TopicPartition,
-    wanted: Replicas,
-    moving: Mapping[TopicPartition, OngoingReassignment],
-    current: Mapping[TopicPartition, Replicas],
+    wanted: reassignments.Replicas,
+    moving: Mapping[TopicPartition, reassignments.OngoingReassignment],
+    current: Mapping[TopicPartition, reassignments.Replicas],
 ) -> dict[str, Any]:
     if place in moving:
         return _moving(place, moving[place])

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from odradek.admin import offset_reset, offsets
-from odradek.admin.client import AdminClient
 from odradek.commands.completion import complete_topics
 from odradek.commands.failures import failure_of
 from odradek.commands.get_offsets import partitions_of
@@ -18,6 +17,9 @@ from odradek.commands.session import CommandSession, connects, dry_run_option, u
 from odradek.commands.times import timestamp_ms
 from odradek.protocol.errors import KafkaError
 from odradek.protocol.topic_partition import TopicPartition
+
+if TYPE_CHECKING:
+    from odradek.admin.client import AdminClient
 
 _PLAN: Final = (
     Column("TOPIC", "topic"),

@@ -11,18 +11,20 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, NamedTuple, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, TypeVar
 
 import click
 from click.core import ParameterSource
 
-from odradek.admin.client import AdminClient
 from odradek.commands.failures import FAILED, USAGE, CommandFailure, failure_of, failures
 from odradek.commands.output import FORMATS, TextTable, render
-from odradek.protocol.client.connection import Address
 from odradek.protocol.client.errors import SecurityConfigError
-from odradek.protocol.client.security import PLAINTEXT, ConnectionSecurity
 from odradek.protocol.errors import KafkaError
+
+if TYPE_CHECKING:
+    from odradek.admin.client import AdminClient
+    from odradek.protocol.client.connection import Address
+    from odradek.protocol.client.security import ConnectionSecurity
 
 K = TypeVar("K")
 T = TypeVar("T")
@@ -129,6 +131,8 @@ def item_text(item: object) -> str:
 
 def open_client(options: ConnectionOptions) -> AdminClient:
     """The client that the options describe. Raises CommandFailure."""
+    from odradek.admin.client import AdminClient
+
     bootstrap, properties = resolved(options)
     try:
         security = security_of(properties)
@@ -153,6 +157,8 @@ def resolved(options: ConnectionOptions) -> tuple[str, dict[str, str]]:
 
 def security_of(properties: Mapping[str, str]) -> ConnectionSecurity:
     """How to connect with the properties of a client. Raises SecurityConfigError."""
+    from odradek.protocol.client.security import PLAINTEXT
+
     if not properties:
         return PLAINTEXT
     from odradek.admin.properties import security_of_properties

@@ -9,7 +9,6 @@ from typing import Any, Final
 import click
 
 from odradek.admin import tokens
-from odradek.admin.tokens import Principal, TokenDescription
 from odradek.commands.output import Column, TextTable, time_text
 from odradek.commands.session import CommandSession, connects, usage, yes_option
 from odradek.commands.times import duration_ms
@@ -87,12 +86,12 @@ def expire(session: CommandSession, hmac: str, period: str | None, yes: bool) ->
     _show_expiry(session, tokens.expire_token(session.client, hmac, period_ms))
 
 
-def parse_principal(text: str) -> Principal:
+def parse_principal(text: str) -> tokens.Principal:
     """A user as `User:alice`. Raises click.UsageError."""
     kind, colon, name = text.partition(":")
     if not kind or not colon or not name:
         usage(f"{text!r} is not like User:alice")
-    return Principal(kind, name)
+    return tokens.Principal(kind, name)
 
 
 def _check_hmac(hmac: str) -> None:
@@ -107,7 +106,7 @@ def _show_expiry(session: CommandSession, expiry_ms: int) -> None:
     session.show(row, TextTable((Column("EXPIRES", "expiry_ms", shown=time_text),), [row]))
 
 
-def _show(session: CommandSession, found: list[TokenDescription]) -> None:
+def _show(session: CommandSession, found: list[tokens.TokenDescription]) -> None:
     rows: list[dict[str, Any]] = [
         {
             "token_id": each.token_id,

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from odradek.admin import configs, offsets, topics
-from odradek.admin.client import AdminClient
-from odradek.admin.configs import ConfigTarget, DescribedConfig, ResourceKind
-from odradek.admin.topics import CreatableTopic, CreatedTopic, PartitionInfo, TopicDescription
 from odradek.commands.completion import complete_topics
 from odradek.commands.config_output import CONFIG_COLUMNS, changes_of, config_rows, key_values
 from odradek.commands.output import Column, TextTable
 from odradek.commands.session import CommandSession, connects, dry_run_option, usage, yes_option
 from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.regular_expressions import PatternError, fullmatch_of
+
+if TYPE_CHECKING:
+    from odradek.admin.client import AdminClient
 
 _LIST: Final = (
     Column("TOPIC", "topic"),
@@ -60,7 +60,7 @@ def list_topics(session: CommandSession, pattern: str | None, exclude_internal: 
     """List topics, or those whose whole name matches REGEX."""
     found = topics.list_topics(session.client, internal=not exclude_internal)
     if pattern is not None:
-        matches = compiled(pattern).fullmatch
+        matches = matcher(pattern)
         found = [each for each in found if matches(each.name)]
     rows = [
         {
@@ -135,7 +135,7 @@ def create(
     if replica_assignment is not None and (partitions is not None or replication_factor is not None):
         usage("--replica-assignment replaces --partitions and --replication-factor")
     wanted = [
-        CreatableTopic(
+        topics.CreatableTopic(
             name,
             partitions or topics.BROKER_DEFAULT,
             replication_factor or topics.BROKER_DEFAULT,
@@ -182,13 +182,13 @@ def alter(
     results: dict[str, Any] = topics.describe_topics(session.client, names)
     if if_exists:
         results = _without(results, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    existing = {name: each for name, each in results.items() if isinstance(each, TopicDescription)}
+    existing = {name: each for name, each in results.items() if isinstance(each, topics.TopicDescription)}
     if partitions is not None:
         counts = dict.fromkeys(existing, partitions)
         added = _added_replicas(existing, parse_assignment(replica_assignment))
         results |= topics.create_partitions(session.client, counts, added, validate_only=dry_run)
     if changes:
-        altered = {ConfigTarget(ResourceKind.TOPIC, name): changes for name in existing}
+        altered = {configs.ConfigTarget(configs.ResourceKind.TOPIC, name): changes for name in existing}
         for target, result in configs.alter_configs(session.client, altered, validate_only=dry_run).items():
             if not isinstance(results.get(target.name), KafkaError):
                 results[target.name] = result
@@ -231,7 +231,7 @@ def delete(
 @connects
 def topic_configs(session: CommandSession, names: tuple[str, ...], every: bool, documentation: bool) -> None:
     """Show the configs of topics and where their values come from. `odradek topic alter` changes them."""
-    targets = [ConfigTarget(ResourceKind.TOPIC, name) for name in dict.fromkeys(names)]
+    targets = [configs.ConfigTarget(configs.ResourceKind.TOPIC, name) for name in dict.fromkeys(names)]
     results = configs.describe_configs(session.client, targets, synonyms=True, documentation=documentation)
     named = {target.name: result for target, result in results.items()}
     data: list[dict[str, Any]] = []
@@ -242,12 +242,12 @@ def topic_configs(session: CommandSession, names: tuple[str, ...], every: bool, 
     session.end(named)
 
 
-def compiled(pattern: str) -> re.Pattern[str]:
-    """A regular expression of the command line. Raises click.UsageError."""
+def matcher(pattern: str) -> Callable[[str], bool]:
+    """Whether a name matches a regular expression of the command line. Raises click.UsageError."""
     try:
-        return re.compile(pattern)
-    except re.error as error:
-        usage(f"{pattern!r} is not a regular expression: {error}")
+        return fullmatch_of(pattern)
+    except PatternError as error:
+        usage(str(error))
 
 
 def parse_assignment(text: str | None) -> tuple[tuple[int, ...], ...]:
@@ -263,20 +263,24 @@ def parse_assignment(text: str | None) -> tuple[tuple[int, ...], ...]:
         usage(f"--replica-assignment: {text!r} is not like 0:1,1:2")
 
 
-def _described(client: AdminClient, names: Iterable[str], regex: bool) -> dict[str, TopicDescription | KafkaError]:
+def _described(
+    client: AdminClient, names: Iterable[str], regex: bool
+) -> dict[str, topics.TopicDescription | KafkaError]:
     names = tuple(dict.fromkeys(names))
     if names and not regex:
         return topics.describe_topics(client, names)
-    matchers = [compiled(name).fullmatch for name in names]
+    matchers = [matcher(name) for name in names]
     found = topics.list_topics(client)
     return {each.name: each for each in found if not matchers or any(matches(each.name) for matches in matchers)}
 
 
 def _overrides(
-    client: AdminClient, found: Mapping[str, TopicDescription], *, every: bool
-) -> dict[str, list[DescribedConfig]]:
+    client: AdminClient, found: Mapping[str, topics.TopicDescription], *, every: bool
+) -> dict[str, list[configs.DescribedConfig]]:
     """The configs of each topic, without those with a default value unless `every`."""
-    results = configs.describe_configs(client, [ConfigTarget(ResourceKind.TOPIC, name) for name in found])
+    results = configs.describe_configs(
+        client, [configs.ConfigTarget(configs.ResourceKind.TOPIC, name) for name in found]
+    )
     return {
         target.name: []
         if isinstance(entries, KafkaError)  # a user may describe a topic without the permission to read its configs
@@ -285,7 +289,7 @@ def _overrides(
     }
 
 
-def _is_found(partition: PartitionInfo, kind: str, least: int) -> bool:
+def _is_found(partition: topics.PartitionInfo, kind: str, least: int) -> bool:
     in_sync = len(partition.isr)
     if kind == "under-replicated":
         return in_sync < len(partition.replicas)
@@ -294,7 +298,9 @@ def _is_found(partition: PartitionInfo, kind: str, least: int) -> bool:
     return in_sync < least if kind == "under-min-isr" else in_sync == least
 
 
-def _as_data(each: TopicDescription, entries: list[DescribedConfig], partitions: list[PartitionInfo]) -> dict[str, Any]:
+def _as_data(
+    each: topics.TopicDescription, entries: list[configs.DescribedConfig], partitions: list[topics.PartitionInfo]
+) -> dict[str, Any]:
     return {
         "topic": each.name,
         "topic_id": each.topic_id or None,
@@ -323,7 +329,7 @@ def _heading(each: dict[str, Any]) -> str:
     return "\n".join([*lines, *(f"  {name}={value}" for name, value in each["configs"].items())])
 
 
-def _created(each: CreatedTopic | None) -> dict[str, Any]:
+def _created(each: topics.CreatedTopic | None) -> dict[str, Any]:
     assert each is not None
     return {
         "topic": each.name,
@@ -338,13 +344,13 @@ def _without(results: Mapping[str, Any], code: ErrorCode) -> dict[str, Any]:
 
 
 def _added_replicas(
-    existing: Mapping[str, TopicDescription], assignment: tuple[tuple[int, ...], ...]
+    existing: Mapping[str, topics.TopicDescription], assignment: tuple[tuple[int, ...], ...]
 ) -> dict[str, list[tuple[int, ...]]] | None:
     """The replicas of the new partitions: the assignment has those of the old ones before them, as for kafka-topics."""
     return {name: list(assignment[len(each.partitions) :]) for name, each in existing.items()} if assignment else None
 
 
-def _deletion(client: AdminClient, each: TopicDescription) -> str:
+def _deletion(client: AdminClient, each: topics.TopicDescription) -> str:
     places = [(each.name, part.partition) for part in each.partitions]
     ends = offsets.list_offsets(client, dict.fromkeys(places, offsets.LATEST))
     starts = offsets.list_offsets(client, dict.fromkeys(places, offsets.EARLIEST))

@@ -8,8 +8,6 @@ from typing import Any, Final
 import click
 
 from odradek.admin import transactions
-from odradek.admin.topics import list_topics
-from odradek.admin.transactions import NONE, ProducerDescription, TransactionDescription
 from odradek.commands.completion import complete_topics
 from odradek.commands.failures import NOT_FOUND, failure_of
 from odradek.commands.get_offsets import partitions_of
@@ -57,7 +55,7 @@ def list_transactions(
     session: CommandSession, states: tuple[str, ...], producer_ids: tuple[int, ...], longer_than: str | None
 ) -> None:
     """List transactional ids with their states."""
-    duration = NONE if longer_than is None else duration_ms(longer_than, "--longer-than")
+    duration = transactions.NONE if longer_than is None else duration_ms(longer_than, "--longer-than")
     found = transactions.list_transactions(session.client, states, producer_ids, duration)
     rows = [each._asdict() for each in found]
     session.show(rows, TextTable(_LIST, rows))
@@ -106,6 +104,8 @@ def hanging(
     client = session.client
     places = partitions_of(client, topics)
     if broker_id is not None:
+        from odradek.admin.topics import list_topics
+
         there = {
             (part.topic, part.partition)
             for each in list_topics(client)
@@ -145,7 +145,8 @@ def abort(session: CommandSession, place: str, start_offset: int | None, produce
     found = [
         each
         for each in described
-        if each.start_offset != NONE and (each.start_offset == start_offset or each.producer_id == producer_id)
+        if each.start_offset != transactions.NONE
+        and (each.start_offset == start_offset or each.producer_id == producer_id)
     ]
     if not found:
         fail(f"partition {where[0][0]}-{where[0][1]} has no open transaction like that", NOT_FOUND)
@@ -163,11 +164,15 @@ def _places_text(places: list[dict[str, Any]]) -> str:
     return ",".join(f"{place['topic']}-{place['partition']}" for place in places) or "-"
 
 
-def _row(each: TransactionDescription) -> dict[str, Any]:
+def _row(each: transactions.TransactionDescription) -> dict[str, Any]:
     partitions = [{"topic": topic, "partition": number} for topic, number in each.partitions]
-    return {**each._asdict(), "start_ms": None if each.start_ms == NONE else each.start_ms, "partitions": partitions}
+    return {
+        **each._asdict(),
+        "start_ms": None if each.start_ms == transactions.NONE else each.start_ms,
+        "partitions": partitions,
+    }
 
 
-def _producer(topic: str, partition: int, state: ProducerDescription) -> dict[str, Any]:
-    start = None if state.start_offset == NONE else state.start_offset
+def _producer(topic: str, partition: int, state: transactions.ProducerDescription) -> dict[str, Any]:
+    start = None if state.start_offset == transactions.NONE else state.start_offset
     return {"topic": topic, "partition": partition, **state._asdict(), "start_offset": start}

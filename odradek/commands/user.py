@@ -8,13 +8,13 @@ from typing import Final
 import click
 
 from odradek.admin import users
-from odradek.admin.users import CODES, NewCredential, ScramUser
 from odradek.commands.failures import failure_of
 from odradek.commands.output import Column, TextTable
 from odradek.commands.session import CommandSession, connects, dry_run_option, usage, yes_option
 from odradek.protocol.errors import KafkaError
 
-MECHANISMS: Final = tuple(CODES)
+MECHANISMS: Final = ("SCRAM-SHA-256", "SCRAM-SHA-512")
+"""Those of `odradek.admin.users`, which the help of the commands does without."""
 ITERATIONS: Final = 4096
 MOST_ITERATIONS: Final = 16384
 _LIST: Final = (Column("USER", "user"), Column("MECHANISMS", "mechanisms"))
@@ -61,7 +61,7 @@ def set_user(
         password = click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
     if not password:
         usage("the password is empty")
-    credentials = [NewCredential(mechanism, password, iterations) for mechanism in dict.fromkeys(mechanisms)]
+    credentials = [users.NewCredential(mechanism, password, iterations) for mechanism in dict.fromkeys(mechanisms)]
     users.set_credentials(session.client, name, credentials)
     row = {"user": name, "mechanisms": dict.fromkeys(mechanisms, iterations)}
     session.show([row], TextTable(_LIST, [row]))
@@ -88,5 +88,5 @@ def delete(session: CommandSession, name: str, mechanisms: tuple[str, ...], yes:
     session.show(rows, TextTable(_LIST, rows, "Would be deleted:" if dry_run else "Deleted:"))
 
 
-def _kept(found: ScramUser, chosen: list[str]) -> dict[str, int]:
+def _kept(found: users.ScramUser, chosen: list[str]) -> dict[str, int]:
     return {mechanism: number for mechanism, number in found.iterations.items() if mechanism in chosen}

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from odradek.records.consumed import ConsumedRecord, json_value
+from odradek.regular_expressions import PatternError, search_of
 
 Filter = Callable[[ConsumedRecord], bool]
 
@@ -38,20 +39,12 @@ def text_filter(text: str) -> Filter:
     return lambda record: search(record.key or b"") is not None or search(record.value or b"") is not None
 
 
-def _search(pattern: str, **settings: bool) -> Callable[[bytes], object]:
-    """RE2's search for a pattern in UTF-8, with its options. Raises FilterError."""
-    import re2  # imported late: a command without a filter starts without it
-
-    options = re2.Options()
-    options.log_errors = False
-    for name, value in settings.items():
-        setattr(options, name, value)
+def _search(pattern: str, *, literal: bool = False, case_sensitive: bool = True) -> Callable[[bytes], object]:
+    """RE2's search for a pattern in UTF-8. Raises FilterError."""
     try:
-        found: Callable[[bytes], object] = re2.compile(pattern.encode(), options).search
-    except re2.error as error:
-        reason = error.args[0].decode(errors="replace")
-        raise FilterError(f"{pattern!r} is not a regular expression of RE2: {reason}") from error
-    return found
+        return search_of(pattern, literal=literal, case_sensitive=case_sensitive)
+    except PatternError as error:
+        raise FilterError(str(error)) from error
 
 
 def header_filter(text: str) -> Filter:

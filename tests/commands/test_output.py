@@ -24,7 +24,7 @@ from odradek.commands.failures import exit_code_of
 from odradek.commands.output import Column, TextTable, byte_size, cell, render, time_text
 from odradek.commands.session import parse_partitions
 from odradek.commands.times import duration_ms, timestamp_ms
-from odradek.commands.topic import parse_assignment
+from odradek.commands.topic import matcher, parse_assignment
 from odradek.protocol.client.errors import LoginFailedError, SecurityConfigError, UnsupportedRequestError
 from odradek.protocol.errors import ErrorCode, KafkaError
 
@@ -86,6 +86,16 @@ def test_arguments() -> None:
             wrong()
 
 
+def test_a_pattern_of_a_user_takes_linear_time() -> None:
+    """Python's `re` takes years for the first one."""
+    assert not matcher("(a|aa)+")("a" * 200 + "!")
+    assert matcher("orders.*")("orders-late")
+    assert not matcher("orders")("orders-late"), "whole names"
+    for wrong in ("(", "(?=a)", r"(a)\1"):
+        with pytest.raises(click.UsageError, match="is not a regular expression of RE2"):
+            matcher(wrong)
+
+
 def test_exit_codes() -> None:
     errors: dict[Exception, int] = {
         KafkaError(ErrorCode.INVALID_CONFIG): 1,
@@ -110,9 +120,19 @@ def test_every_command_has_a_short_help() -> None:
         assert len(line.split()) > 1, name
         ended = runner.invoke(main, [name, "--help"])
         assert ended.exit_code == 0, ended.output
+        command = main.get_command(click.Context(main), name)
+        assert command is not None
+        assert LAZY[name].help == command.get_short_help_str(200), name
     for name in ("list", "configs", "log-dirs"):
         assert "Usage: odradek broker" in runner.invoke(main, ["broker", name, "--help"], prog_name="odradek").stdout
 
+
+UNUSED = (
+    *("odradek.admin.client", "odradek.protocol.messages", "odradek.protocol.grammar"),
+    "odradek.protocol.client.connection",
+    *("odradek.protocol.client.security", "odradek.console", "odradek.storage", "odradek.streams", "textual", "rich"),
+    *("re2", "ssl", "asyncio", "logging", "cryptography", "confluent_kafka", "yaml", "tomllib", "http"),
+)
 
 # On a broker
 
@@ -163,6 +183,20 @@ def cpu_s(*command: str) -> float:
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         spent.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
     return min(spent)
+
+
+def test_help_imports_no_client() -> None:
+    """Each of the modules costs as much as a tenth of the limit of 150 ms."""
+    words = [[], ["acl"], ["consume"], ["group", "lag"], ["top"], ["topic", "list"], ["cluster", "status"]]
+    code = f"""if True:
+        import sys
+        from odradek.cli import main
+        for words in {words}:
+            try: main([*words, "--help"])
+            except SystemExit as end: assert not end.code
+            print(*words, *(each for each in sys.modules if each.startswith({UNUSED})), file=sys.stderr)"""
+    ended = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert ended.stderr.splitlines() == [" ".join(each) for each in words]
 
 
 @pytest.mark.slow
