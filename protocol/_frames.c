@@ -8,19 +8,20 @@
 #define HEADER_BYTES 10
 #define SIZE_BYTES 4
 #define ANSWERS_AT_ONCE 64 /* as in net.py */
+#define JOINED_BYTES 65536 /* as in outbox.py */
 
 enum of_route { DECODE, HANDLE, FLEXIBLE, VERSION, ENCODE, HEAD, METRICS, OF_FOLLOWERS, REPORT_ERRORS, QUOTAS, ROUTE_END };
 enum of_call {
     CONNECTION, ANSWER, OPERATION, FROM_FOLLOWER, STARTED, LOCAL, ROUTE, CORRELATION, CLIENT, CALL_VERSION, NO_REPLY,
     USAGE, CALL_END
 };
-enum of_connection { OWED, OUT, WRITING, CORKED, CONNECTION_END };
+enum of_connection { OWED, OUT, WRITING, CORKED, SOCKET, CONNECTION_END };
 enum of_metrics { COUNT, VERSIONS, TOTAL_NS, LOCAL_NS, METRICS_END };
 static const char *const route_names[] = {"decode", "handle", "flexible", "version", "_encode", "_head", "_metrics",
                                           "_of_followers", "_report_errors", "quotas"};
 static const char *const call_names[] = {"connection", "answer", "operation", "from_follower", "started_ns", "local_ns",
                                          "route", "correlation_id", "client_id", "version", "no_reply", "usage"};
-static const char *const connection_names[] = {"owed", "_out", "_writing", "_corked"};
+static const char *const connection_names[] = {"owed", "_out", "_writing", "_corked", "socket"};
 static const char *const metrics_names[] = {"count", "versions", "_total_ns", "_local_ns"};
 
 typedef struct {
@@ -160,6 +161,26 @@ static Py_ssize_t size_of(PyObject *parts)
     return -1;
 }
 
+/* Appends the other parts to the first one where all are bytes and together not large; 0 where they stay apart. */
+static int join(PyObject *parts, Py_ssize_t size)
+{
+    PyObject *head = PyList_GET_ITEM(parts, 0);
+    Py_ssize_t at = PyByteArray_GET_SIZE(head), count = PyList_GET_SIZE(parts);
+    for (Py_ssize_t i = 1; i < count; i++)
+        if (!PyBytes_CheckExact(PyList_GET_ITEM(parts, i)) && !PyByteArray_CheckExact(PyList_GET_ITEM(parts, i)))
+            return 0;
+    if (size > JOINED_BYTES || PyByteArray_Resize(head, size) < 0)
+        return size > JOINED_BYTES ? 0 : -1;
+    for (Py_ssize_t i = 1; i < count; i++) {
+        PyObject *part = PyList_GET_ITEM(parts, i);
+        int is_bytes = PyBytes_CheckExact(part);
+        Py_ssize_t length = PyObject_Size(part);
+        memcpy(PyByteArray_AS_STRING(head) + at, is_bytes ? PyBytes_AS_STRING(part) : PyByteArray_AS_STRING(part), length);
+        at += length;
+    }
+    return PyList_SetSlice(parts, 1, count, NULL);
+}
+
 /* The parts of the encoded response, with its size and header; as Route.encode. */
 static PyObject *encode(const handler *self, const exchange *one, PyObject *response)
 {
@@ -168,7 +189,8 @@ static PyObject *encode(const handler *self, const exchange *one, PyObject *resp
     PyObject *arguments[] = {response, head};
     PyObject *parts = head == NULL ? NULL : PyObject_Vectorcall(*slot(one->route, self->route[ENCODE]), arguments, 2, NULL);
     Py_ssize_t size = parts != NULL && PyList_CheckExact(parts) ? size_of(parts) : -1;
-    if (size >= 0 && PyByteArray_GET_SIZE(head) >= 2 * SIZE_BYTES) {
+    int is_headed = size > 0 && PyList_GET_ITEM(parts, 0) == head && PyByteArray_GET_SIZE(head) >= 2 * SIZE_BYTES;
+    if (is_headed && (PyList_GET_SIZE(parts) == 1 || join(parts, size) >= 0)) {
         uint8_t *at = (uint8_t *)PyByteArray_AS_STRING(head);
         store(at, (uint64_t)(size - SIZE_BYTES), SIZE_BYTES);
         store(at + SIZE_BYTES, (uint32_t)one->correlation_id, SIZE_BYTES);
@@ -185,29 +207,59 @@ static PyObject *encode(const handler *self, const exchange *one, PyObject *resp
     return parts;
 }
 
-/* Whether the response only has to be queued: the connection sends all of them after the read. */
-static int is_queued(const handler *self, PyObject *connection, PyObject *queue, PyObject *parts)
+/* Sends a response, before which none waits, or the first bytes of it: then only the others are left in the parts. */
+static int send_at_once(PyObject *sock, PyObject *parts)
 {
-    if (*slot(connection, self->connection[CORKED]) != Py_True || *slot(connection, self->connection[WRITING]) != Py_False)
+    PyObject *data = PyList_GET_ITEM(parts, 0);
+    if (!PyByteArray_CheckExact(data))
         return 0;
-    Py_ssize_t owed = PyObject_Size(*slot(connection, self->connection[OWED])), queued = PyObject_Size(queue);
-    return owed == 0 && queued >= 0 && PyList_CheckExact(parts) && queued + PyList_GET_SIZE(parts) <= ANSWERS_AT_ONCE;
+    PyObject *sent = PyObject_CallMethodOneArg(sock, name_of_send, data);
+    Py_ssize_t count = sent == NULL ? -1 : PyLong_AsSsize_t(sent), size = PyByteArray_GET_SIZE(data);
+    Py_XDECREF(sent);
+    if (count < 0) { /* the connection finds the reason when it sends them */
+        if (!is_error())
+            return -1;
+        PyErr_Clear();
+        return 0;
+    }
+    if (count == size)
+        return 1;
+    PyObject *view = PyMemoryView_FromObject(data);
+    PyObject *rest = view == NULL ? NULL : PySequence_GetSlice(view, count, size);
+    Py_XDECREF(view);
+    return rest == NULL ? -1 : PyList_SetItem(parts, 0, rest);
+}
+
+/* Queues the response while the connection handles several requests, or sends it: 1 where that was all. */
+static int send_usual(const handler *self, const exchange *one, PyObject *parts)
+{
+    PyObject *connection = one->connection, *outbox = *slot(connection, self->connection[OUT]);
+    PyObject *queue = Py_IS_TYPE(outbox, self->outbox_type) ? *slot(outbox, self->parts) : NULL;
+    Py_ssize_t owed = PyObject_Size(*slot(connection, self->connection[OWED]));
+    Py_ssize_t queued = queue == NULL ? -1 : PyObject_Size(queue), more = PyList_GET_SIZE(parts);
+    if (queued < 0 || owed != 0 || *slot(connection, self->connection[WRITING]) != Py_False)
+        return PyErr_Occurred() ? -1 : 0;
+    PyObject *sock = *slot(connection, self->connection[SOCKET]), *done = NULL;
+    if (*slot(connection, self->connection[CORKED]) != Py_True)
+        return queued == 0 && more == 1 && sock != NULL && sock != Py_None ? send_at_once(sock, parts) : 0;
+    if (queued + more > ANSWERS_AT_ONCE)
+        return 0;
+    done = more == 1 ? PyObject_CallMethodOneArg(queue, name_of_append, PyList_GET_ITEM(parts, 0))
+                     : PyObject_CallMethodOneArg(queue, name_of_extend, parts);
+    Py_XDECREF(done);
+    return done == NULL ? -1 : 1;
 }
 
 static int send(const handler *self, const exchange *one, PyObject *parts)
 {
-    PyObject *sent = NULL, *outbox = NULL, *connection = one->connection;
-    if (PyObject_TypeCheck(connection, self->connection_type))
-        outbox = *slot(connection, self->connection[OUT]);
-    PyObject *queue = outbox != NULL && Py_IS_TYPE(outbox, self->outbox_type) ? *slot(outbox, self->parts) : NULL;
-    if (queue == NULL || !is_queued(self, connection, queue, parts))
-        sent = PyErr_Occurred() ? NULL : PyObject_CallMethodObjArgs(connection, name_of_send, one->call, parts, NULL);
-    else if (PyList_GET_SIZE(parts) == 1)
-        sent = PyObject_CallMethodOneArg(queue, name_of_append, PyList_GET_ITEM(parts, 0));
-    else
-        sent = PyObject_CallMethodOneArg(queue, name_of_extend, parts);
-    Py_XDECREF(sent);
-    return sent == NULL ? -1 : 0;
+    int sent = 0;
+    if (PyList_CheckExact(parts) && PyObject_TypeCheck(one->connection, self->connection_type))
+        sent = send_usual(self, one, parts);
+    if (sent != 0)
+        return sent < 0 ? -1 : 0;
+    PyObject *done = PyObject_CallMethodObjArgs(one->connection, name_of_send, one->call, parts, NULL);
+    Py_XDECREF(done);
+    return done == NULL ? -1 : 0;
 }
 
 static int put_duration(PyObject *durations, Py_ssize_t number, int64_t value)

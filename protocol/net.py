@@ -253,7 +253,7 @@ class Connection(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         self.last_active_s = self._loop.time()
         turn = self._turn
-        self._corked = turn.reading = True
+        turn.reading = True
         begun = self._incomplete
         try:
             if begun is None:
@@ -262,8 +262,10 @@ class Connection(asyncio.BufferedProtocol):
                 if 0 <= size == nbytes - 4 <= self._most and not (self._paused or self.closed):  # one whole request
                     self._on_frame(self, view[4:nbytes])
                 else:
+                    self._corked = True
                     self._cut(view, nbytes)
             else:
+                self._corked = True
                 begun.have += nbytes
                 self._go_on_with_frame(begun)
         finally:

@@ -110,18 +110,20 @@ class Outbox:
         small: list[bytes | bytearray | memoryview] = []
         size = 0
         while parts and size < JOINED_BYTES:
-            part = parts[0]
-            if _is_sent_as_file(part) or (small and size + len(part) > JOINED_BYTES):
+            part, length = parts[0], len(parts[0])
+            if small and size + length > JOINED_BYTES:
                 break
             if not isinstance(part, BYTES):
+                if length > READ_BYTES:
+                    break
                 try:
-                    part = _read(part)
+                    part = _read(part, length)
                 except OSError:
                     if small:
                         break
                     raise
             small.append(part)
-            size += len(part)
+            size += length
             parts.popleft()
         joined = small[0] if len(small) == 1 else b"".join(small)
         follows_file = bool(parts) and _is_sent_as_file(parts[0])
@@ -160,9 +162,9 @@ def _is_sent_as_file(part: Part) -> bool:
     return not isinstance(part, BYTES) and len(part) > READ_BYTES
 
 
-def _read(part: TransferableRecords) -> bytes:
-    data = os.pread(part.fileno(), len(part), part.position)
-    if len(data) < len(part):
+def _read(part: TransferableRecords, length: int) -> bytes:
+    data = os.pread(part.fileno(), length, part.position)
+    if len(data) < length:
         raise truncated()
     return data
 

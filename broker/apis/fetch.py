@@ -35,6 +35,7 @@ from odradek.broker.replication.fetch_reader import (
     Result,
 )
 from odradek.broker.replication.partition import Replicas, Worker
+from odradek.broker.replication.plain_fetch import FEW_PARTITIONS, PLAIN_FROM, PlainRead
 from odradek.broker.replication.state.fetch_session import FetchContext, FetchPartition, FetchSessions
 from odradek.broker.replication.state.partition import NO_EPOCH
 from odradek.broker.runtime.timers import Clock
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
 
 READ: Final = AclOperation.READ
 TOPIC: Final = ResourceType.TOPIC
+NO_ERROR: Final = ErrorCode.NONE
 STORAGE_ERROR_FROM: Final = 6
 SESSIONS_FROM: Final = 7
 REPLICA_STATE_FROM: Final = 15
@@ -124,7 +126,16 @@ class Fetch:
         denied: Collection[str] = ()
         if self._auth.is_enabled:
             denied = self._denied(call, context, replica_id)
+        plain = None
+        if context.incremental and replica_id == CONSUMER and not denied:
+            plain = self._read_plain(call.version, context, request)
+            if plain is not None and (request.max_wait_ms <= 0 or plain.is_enough):
+                return plain.response(context, has_topic_ids=call.version >= TOPIC_IDS_FROM)
         reading = FetchReading(self._reader, self, call, request, context, replica_id, replica_epoch, denied)
+        if plain is not None:
+            reading.is_plain = True
+            self._reader.wait(call, reading, plain.sizes, request.max_wait_ms)
+            return None
         if self._quotas.is_active and not call.from_follower:
             fields = FIELD_BYTES * (1 + len(context.partitions))
             reading.limit(max(0, self._quotas.most_fetch_bytes(call) - fields))
@@ -195,6 +206,26 @@ class Fetch:
         conversion.run(self._worker, partial(call.reply, response), call.connection.close)
         return None
 
+    def respond_plain(self, call: Call, reading: FetchReading) -> m.FetchResponse | None:
+        """The response of a plain read now; None where it takes another one."""
+        if self._quotas.is_active:
+            return None
+        context = reading.context
+        plain = self._reader.read_plain(context, reading.isolation_level, reading.max_bytes, reading.min_bytes)
+        return None if plain is None else plain.response(context, has_topic_ids=call.version >= TOPIC_IDS_FROM)
+
+    def _read_plain(self, version: int, context: FetchContext, request: m.FetchRequest) -> PlainRead | None:
+        """The plain read of a consumer's session, None where the request takes another one."""
+        if (
+            version < PLAIN_FROM
+            or request.rack_id
+            or self._quotas.is_active
+            or len(context.partitions) > FEW_PARTITIONS
+        ):
+            return None
+        max_bytes = self._reader.max_bytes(request.max_bytes)
+        return self._reader.read_plain(context, request.isolation_level, max_bytes, request.min_bytes)
+
     def _response(self, call: Call, reading: FetchReading) -> m.FetchResponse:
         """The response for the last read, in the format of the logs."""
         context, ids, from_follower = reading.context, call.version >= TOPIC_IDS_FROM, call.from_follower
@@ -206,7 +237,7 @@ class Fetch:
             if context.session is not None:
                 included = context.update(
                     wanted,
-                    ErrorCode(data.error_code),
+                    ErrorCode(data.error_code) if data.error_code else NO_ERROR,
                     size,
                     data.high_watermark,
                     data.log_start_offset,

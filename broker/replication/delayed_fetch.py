@@ -11,18 +11,16 @@ for other requests where many of them complete in one iteration of the event loo
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from odradek.broker.replication.partition import Replica
+from odradek.broker.replication.plain_fetch import FEW_PARTITIONS
 from odradek.broker.runtime.purgatory import DelayedOperation
 from odradek.broker.runtime.turns import turns_of_caller
 
 if TYPE_CHECKING:
     from odradek.broker.network.dispatcher import Call
     from odradek.broker.replication.fetch_reader import FetchReading
-
-FEW_PARTITIONS: Final = 16
-"""A fetch of so many partitions is read at once: it is a small request."""
 
 
 class DelayedFetch(DelayedOperation[Replica]):
@@ -89,8 +87,6 @@ class DelayedFetch(DelayedOperation[Replica]):
     def _respond(self) -> None:
         if self._call.closed:
             return
-        if not self._is_ready:
-            self._reading.try_read()
-        response = self._reading.finish()
+        response = self._reading.finish() if self._is_ready else self._reading.read_and_finish()
         if response is not None:
             self._call.reply(response)

@@ -15,6 +15,7 @@ from odradek.broker.metadata.cache import MetadataCache
 from odradek.broker.quota.replication_quota_manager import ReplicationQuotaManager
 from odradek.broker.replication.delayed_fetch import DelayedFetch
 from odradek.broker.replication.partition import READ_COMMITTED, LogConfig, Replica, Replicas
+from odradek.broker.replication.plain_fetch import PlainRead, read_plain
 from odradek.broker.replication.replica_selector import NO_PREFERENCE, ReplicaSelector, leader_selector
 from odradek.broker.replication.state.fetch_session import FetchContext, FetchPartition
 from odradek.broker.replication.state.partition import NO_EPOCH, Role
@@ -58,6 +59,10 @@ class FetchResponder(Protocol):
         """The response for the last read; None if it is sent later."""
         ...
 
+    def respond_plain(self, call: Call, reading: FetchReading) -> m.FetchResponse | None:
+        """The response of a plain read now; None where it takes another one."""
+        ...
+
 
 def at_once(work: Callable[[], None]) -> None:
     """Call the function now."""
@@ -93,8 +98,23 @@ class FetchReader:
         sizes, ready = reading.try_read()
         if ready or max_wait_ms <= 0 or not sizes:
             return reading.finish()
-        self._purgatory.try_complete_else_watch(DelayedFetch(call, reading, sizes, self._run), sizes, max_wait_ms)
+        self.wait(call, reading, sizes, max_wait_ms)
         return None
+
+    def wait(self, call: Call, reading: FetchReading, sizes: dict[Replica, int], max_wait_ms: int) -> None:
+        """Wait for up to `max_wait_ms`; `sizes` has the bytes that there are in each replica."""
+        self._purgatory.try_complete_else_watch(DelayedFetch(call, reading, sizes, self._run), sizes, max_wait_ms)
+
+    def read_plain(
+        self, context: FetchContext, isolation_level: int, max_bytes: int, min_bytes: int
+    ) -> PlainRead | None:
+        """Read the partitions of a consumer in one pass, if nothing is special about them."""
+        if max_bytes <= 0:
+            return None
+        plain = read_plain(self._replicas, context.partitions, isolation_level, max_bytes)
+        if plain is not None:
+            plain.is_enough = plain.found >= min(min_bytes, max_bytes)
+        return plain
 
     def is_throttled(self, replica: Replica, follower: int) -> bool:
         """Whether a follower has to wait for records: it is throttled and not in sync (Kafka: shouldLeaderThrottle)."""
@@ -164,14 +184,15 @@ class FetchReading:
         "_follower",
         "_follower_epoch",
         "_ids",
-        "_isolation",
         "_leader_only",
-        "_max_bytes",
         "_rack",
         "_reader",
         "_responder",
         "_version",
         "context",
+        "is_plain",
+        "isolation_level",
+        "max_bytes",
         "min_bytes",
         "results",
     )
@@ -201,18 +222,20 @@ class FetchReading:
         self._follower_epoch = replica_epoch
         self._rack = request.rack_id
         self._leader_only = replica_id >= 0 or version < RACKS_FROM
-        self._isolation = request.isolation_level
-        self._max_bytes = reader.max_bytes(request.max_bytes)
-        self.min_bytes = min(request.min_bytes, self._max_bytes)  # as Kafka; no cap of max_wait_ms there
+        self.isolation_level = request.isolation_level
+        self.max_bytes = reader.max_bytes(request.max_bytes)
+        self.min_bytes = min(request.min_bytes, self.max_bytes)  # as Kafka; no cap of max_wait_ms there
         self._ends = 0
         """The sum of the end offsets of a follower's partitions at the last read."""
+        self.is_plain = False
+        """Whether a plain read may be enough (`plain_fetch`)."""
         self.results: list[Result] = []
         """The partitions of the last read, in the order of the request."""
 
     def limit(self, most_bytes: int) -> None:
         """Limit the size of the response further: no consumer gets more at once than its quota allows."""
-        self._max_bytes = min(self._max_bytes, most_bytes)
-        self.min_bytes = min(self.min_bytes, self._max_bytes)
+        self.max_bytes = min(self.max_bytes, most_bytes)
+        self.min_bytes = min(self.min_bytes, self.max_bytes)
 
     def try_read(self) -> tuple[dict[Replica, int], bool]:
         """Read every partition once.
@@ -220,7 +243,7 @@ class FetchReading:
         Returns the bytes found in each replica, and whether to send the response now: because there is enough data, or
         because the response of a partition must not wait.
         """
-        left, found, urgent, denied = self._max_bytes, 0, False, self._denied
+        left, found, urgent, denied = self.max_bytes, 0, False, self._denied
         self._ends = 0
         sizes: dict[Replica, int] = {}
         results: list[Result] = []
@@ -313,19 +336,19 @@ class FetchReading:
         self._bounds(replica, data)
         if self._follower != CONSUMER:
             upper = log.end_offset
-        elif self._isolation == READ_COMMITTED:
+        elif self.isolation_level == READ_COMMITTED:
             upper = data.last_stable_offset
         else:
             upper = data.high_watermark
         version = self._version
         if version < ZSTD_FROM:
             _check_format(log.config, version)
-        if max_bytes < 0 and (wanted.max_bytes < 0 or self._max_bytes < 0):
+        if max_bytes < 0 and (wanted.max_bytes < 0 or self.max_bytes < 0):
             raise KafkaError(ErrorCode.INVALID_REQUEST, "the maximum size of the response is negative")
         whole = at_least_one and version >= AT_LEAST_ONE_FROM
         part = replica.read(wanted.fetch_offset, max(0, max_bytes), upper=upper, at_least_one=whole)
         size = 0 if part.incomplete else len(part.records)  # a reader cannot use a truncated batch
-        if self._isolation == READ_COMMITTED and self._follower == CONSUMER:
+        if self.isolation_level == READ_COMMITTED and self._follower == CONSUMER:
             end = min(upper, log.search.upper_bound(part, log.end_offset)) if size else 0
             aborted = log.search.aborted_transactions(wanted.fetch_offset, end) if size else ()
             data.aborted_transactions = [
@@ -374,8 +397,8 @@ class FetchReading:
 
     def available(self, replica: Replica) -> int | None:
         """The bytes that a read of one replica would return now; None if its response must not wait."""
-        for wanted, data, _ in self.results:
-            if data.partition_index == replica.partition and wanted.topic == replica.topic:
+        for wanted in self.context.partitions:
+            if wanted.partition == replica.partition and wanted.topic == replica.topic:
                 if self._follower >= 0 and self._has_new_start(replica, wanted):
                     return None
                 try:
@@ -390,3 +413,11 @@ class FetchReading:
     def finish(self) -> m.FetchResponse | None:
         """The response for the last read; None if it is sent later."""
         return self._responder.respond(self._call, self)
+
+    def read_and_finish(self) -> m.FetchResponse | None:
+        """The response for a read now; None if it is sent later."""
+        response = self._responder.respond_plain(self._call, self) if self.is_plain else None
+        if response is None:
+            self.try_read()
+            response = self.finish()
+        return response

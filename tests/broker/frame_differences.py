@@ -27,6 +27,8 @@ from tests.protocol.corrupted import spoiled
 
 WAITS, SILENT, REPLIES, RAISES, UNWRITABLE, FAILS, LATE = range(1, 8)
 """What the handler does: the generation of a Heartbeat request."""
+NO_SOCKET, BLOCKED, BROKEN = range(-3, 0)
+MOST: Final = (NO_SOCKET, BLOCKED, BROKEN, 0, 5, 1 << 20, 1 << 20, 1 << 20)
 LONG_MESSAGE: Final = "x" * 40_000
 CLIENT_IDS: Final = (None, "", "client", "größe", "x" * 300)
 
@@ -42,7 +44,7 @@ class Clock:
 
 
 class HeartbeatHandler:
-    """Handles a request as its generation id demands."""
+    """Does what the generation of the request selects."""
 
     KEY = m.HeartbeatRequest.API_KEY
     VERSIONS = (0, 4)
@@ -82,24 +84,42 @@ class FindCoordinatorHandler:
         return m.FindCoordinatorResponse(error_code=15, error_message=message, host="h", port=7)
 
 
+class RecordingSocket:
+    """Takes so many bytes of each response, and none from the broken one."""
+
+    def __init__(self, wire: bytearray, most: int) -> None:
+        self._wire = wire
+        self._most = most
+
+    def send(self, data: bytearray) -> int:
+        if self._most < 0:
+            raise BlockingIOError if self._most == BLOCKED else ConnectionResetError
+        self._wire += data[: self._most]
+        return min(len(data), self._most)
+
+
 class RecordingConnection(Connection):
-    """A connection without a socket: keeps what happens to it."""
+    """A connection with a socket that takes `most` bytes at once: keeps what happens to it."""
 
-    __slots__ = ("events",)
+    __slots__ = ("events", "wire")
 
-    def __init__(self, *, corked: bool, owed: int, writing: bool) -> None:  # without that of a real connection
+    def __init__(self, *, corked: bool, owed: int, writing: bool, most: int) -> None:  # without that of a real one
         self.events: list[Any] = []
+        self.wire = bytearray()
         self.owed = deque([object()] * owed)  # type: ignore[list-item]
         self._out = Outbox()
         self._corked = corked
         self._writing = writing
         self.closed = False
+        self.socket = RecordingSocket(self.wire, most) if most != NO_SOCKET else None  # type: ignore[assignment]
 
     def send(self, exchange: Any, parts: Any) -> None:
-        if self._corked and not self._writing and not self.owed:
+        if self._writing or self.owed:
+            self.events.append(("send", exchange.correlation_id, list(map(bytes, parts))))
+        elif self._corked:
             self._out.parts.extend(parts)
         else:
-            self.events.append(("send", exchange.correlation_id, list(map(bytes, parts))))
+            self.wire += b"".join(parts)
 
     def answer(self, exchange: Any, parts: Any) -> None:
         exchange.answer = parts
@@ -135,7 +155,7 @@ class Side:
         connection = RecordingConnection(**state)
         self.frame(connection, memoryview(b"----" + frame)[4:])
         counts = [(each.name, each.count, each.versions, each.errors, each.durations()[-2:]) for each in self._metrics]
-        return connection.events, connection.queued, repr(self._heartbeats.calls), counts
+        return connection.events, connection.queued, bytes(connection.wire), repr(self._heartbeats.calls), counts
 
 
 def frame_of(rng: random.Random) -> bytes:
@@ -160,7 +180,12 @@ def compare(rng: random.Random, count: int) -> list[str]:
         frame = frame_of(rng)
         if rng.randint(0, 2) == 0:
             frame = bytes(spoiled(frame, rng))
-        state = {"corked": rng.random() < 0.8, "owed": rng.randint(0, 4) // 4, "writing": rng.random() < 0.1}
+        state = {
+            "corked": rng.random() < 0.5,
+            "owed": rng.randint(0, 4) // 4,
+            "writing": rng.random() < 0.1,
+            "most": rng.choice(MOST),
+        }
         found, expected = ours.outcome(frame, **state), theirs.outcome(frame, **state)
         if found != expected:
             differences.append(f"{frame.hex()} {state}: {found} {expected}")

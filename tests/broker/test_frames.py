@@ -18,6 +18,7 @@ from odradek.protocol.frames import Calls, frame_handler
 from odradek.protocol.framing import request_header
 from tests.broker.frame_differences import (
     FAILS,
+    NO_SOCKET,
     RAISES,
     REPLIES,
     UNWRITABLE,
@@ -51,7 +52,7 @@ def test_a_usual_frame_never_reaches_the_function_behind_the_extension(monkeypat
 
     monkeypatch.setattr(Dispatcher, "frame_in_python", watched)
     side = Side(in_c=True)
-    state = {"corked": True, "owed": 0, "writing": False}
+    state = {"corked": True, "owed": 0, "writing": False, "most": NO_SOCKET}
     for generation in (0, 0, WAITS, REPLIES, FAILS):
         side.outcome(heartbeat(generation), **state)
     assert len(seen) == 1  # the first one of a version creates its route
@@ -62,9 +63,9 @@ def test_a_usual_frame_never_reaches_the_function_behind_the_extension(monkeypat
 
 def test_a_handler_that_raises_closes_the_connection_and_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     side = Side(in_c=True)
-    state = {"corked": True, "owed": 0, "writing": False}
+    state = {"corked": True, "owed": 0, "writing": False, "most": NO_SOCKET}
     side.outcome(heartbeat(0), **state)
-    events, queued, _, _ = side.outcome(heartbeat(RAISES), **state)
+    events, queued, _, _, _ = side.outcome(heartbeat(RAISES), **state)
     assert events == ["close"]
     assert queued == []
     assert caplog.messages == ["request failed api=Heartbeat version=4 client_id='client'"]
@@ -74,7 +75,7 @@ def test_a_handler_that_raises_closes_the_connection_and_is_logged(caplog: pytes
 
 def test_an_interrupt_in_a_handler_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     side = Side(in_c=True)
-    state = {"corked": True, "owed": 0, "writing": False}
+    state = {"corked": True, "owed": 0, "writing": False, "most": NO_SOCKET}
     monkeypatch.setattr(HeartbeatHandler, "handle", lambda *_: sys.exit(3))
     for _ in range(2):  # through the function behind it, and in C
         with pytest.raises(SystemExit):
@@ -84,7 +85,7 @@ def test_an_interrupt_in_a_handler_goes_on(monkeypatch: pytest.MonkeyPatch) -> N
 def test_frames_leave_no_objects_behind() -> None:
     logging.disable()
     try:
-        side, connection = Side(in_c=True), RecordingConnection(corked=True, owed=0, writing=False)
+        side, connection = Side(in_c=True), RecordingConnection(corked=True, owed=0, writing=False, most=NO_SOCKET)
         kinds = [memoryview(heartbeat(each)) for each in (0, WAITS, REPLIES, RAISES, UNWRITABLE, FAILS)]
 
         def blocks() -> int:

@@ -24,6 +24,8 @@ from collections.abc import Callable, Iterable, Iterator
 
 from odradek.protocol.errors import ErrorCode, KafkaError
 
+NO_ERROR = ErrorCode.NONE
+"""Python 3.11 calls a function to find a member of an enumeration."""
 FINAL_EPOCH = -1
 INITIAL_EPOCH = 0
 NO_SESSION = 0
@@ -74,11 +76,11 @@ class FetchPartition:
         """Whether an incremental response has to include this partition. Stores the offsets if it does."""
         respond = (
             size > 0
-            or error is not ErrorCode.NONE
+            or error is not NO_ERROR
             or high_watermark != self.sent_high_watermark
             or log_start_offset != self.sent_log_start_offset
         )
-        if error is not ErrorCode.NONE:
+        if error is not NO_ERROR:
             # After an error the next response has to include the partition again, with or without changes.
             self.forget_bounds()
         elif respond:

@@ -1,0 +1,131 @@
+"""Plain fetches: reads the partitions of a consumer's fetch session in one pass, where nothing is special about them.
+
+Most Fetch requests are plain: a session of few partitions that this broker leads, of which some have new records, or
+none. `FetchReading` handles all requests, and costs several times as much. `read_plain` leaves everything to it that
+is not plain: an error, a diverging log, records for a read-committed consumer (which needs the aborted transactions).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from typing import Any, Final
+
+from odradek.broker.replication.partition import READ_COMMITTED, Replica, Replicas
+from odradek.broker.replication.state.fetch_session import NO_TOPIC_ID, FetchContext, FetchPartition
+from odradek.broker.replication.state.partition import LEADER, NO_EPOCH
+from odradek.protocol import messages as m
+from odradek.protocol.errors import KafkaError
+from odradek.protocol.outbox import READ_BYTES
+from odradek.storage.segment import FileRange
+
+PLAIN_FROM: Final = 10
+"""The first version that has sessions and supports every format of records."""
+FEW_PARTITIONS: Final = 16
+"""A session with more is read in turns, or waits for other requests: it is not small."""
+PartitionData = m.FetchResponse.PartitionData
+TopicResponse = m.FetchResponse.FetchableTopicResponse
+Changed = tuple[FetchPartition, PartitionData]
+
+
+class PlainRead:
+    """What one pass has found: the bytes in each replica, and the partitions that the response has to include."""
+
+    __slots__ = ("changed", "found", "is_enough", "sizes")
+
+    def __init__(self, sizes: dict[Replica, int], found: int, changed: Sequence[Changed]) -> None:
+        self.sizes = sizes
+        self.found = found
+        self.changed = changed
+        self.is_enough = False
+        """Whether there are as many bytes as the request waits for."""
+
+    def response(self, context: FetchContext, *, has_topic_ids: bool) -> m.FetchResponse:
+        """The response, whose offsets the session stores as sent. Counts it in the metrics."""
+        for replica, size in self.sizes.items():
+            metrics = replica.metrics
+            metrics.fetches += 1
+            metrics.bytes_out += size
+        topics: dict[str | bytes, TopicResponse] = {}
+        for wanted, data in self.changed:
+            wanted.sent_high_watermark = data.high_watermark
+            wanted.sent_log_start_offset = data.log_start_offset
+            key = wanted.topic_id if has_topic_ids else wanted.topic
+            topic = topics.get(key)
+            if topic is None:
+                topic = topics[key] = TopicResponse(topic=wanted.topic, topic_id=wanted.topic_id)
+            topic.partitions.append(data)
+            _read_small(data)
+        if self.found and len(self.sizes) > 1 and context.session is not None:
+            context.session.served([wanted.key for wanted, data in self.changed if data.records])
+        return m.FetchResponse(session_id=context.session_id, responses=list(topics.values()))
+
+
+def _read_small(data: PartitionData) -> None:
+    """Read a small range of a file now, so that it becomes a part of the encoded response."""
+    part: Any = data.records
+    if part and len(part) <= READ_BYTES and type(part) is FileRange:
+        with contextlib.suppress(OSError, KafkaError):  # the connection finds the reason when it reads
+            data.records = part.read()
+
+
+def read_plain(
+    replicas: Replicas, partitions: Sequence[FetchPartition], isolation_level: int, max_bytes: int
+) -> PlainRead | None:
+    """Read the partitions of an incremental fetch of a consumer without a rack; None where it is not a plain one.
+
+    `max_bytes` is the limit of the response, above 0. Nothing has changed when this returns.
+    """
+    committed = isolation_level == READ_COMMITTED
+    sizes: dict[Replica, int] = {}
+    changed: list[Changed] = []
+    found = 0
+    for wanted in partitions:
+        replica = replicas.get(wanted.topic, wanted.partition)
+        if replica is None or not _is_plain(replica, wanted):
+            return None
+        log, high_watermark, size = replica.log, replica.machine.high_watermark, 0
+        start, offset = log.start_offset, wanted.fetch_offset
+        data = None
+        if offset != (replica.last_stable_offset if committed else high_watermark):
+            if committed:
+                return None
+            try:
+                part = log.read(
+                    offset,
+                    min(wanted.max_bytes, max(0, max_bytes - found)),
+                    end_offset=high_watermark,
+                    at_least_one=not found,
+                )
+            except KafkaError:
+                return None
+            size = 0 if part.incomplete else len(part.records)
+            if size:
+                data = PartitionData(records=part.records, aborted_transactions=None)
+        if size or wanted.sent_high_watermark != high_watermark or wanted.sent_log_start_offset != start:
+            if data is None:
+                data = PartitionData(records=b"", aborted_transactions=[] if committed else None)
+            data.partition_index = wanted.partition
+            data.high_watermark = high_watermark
+            data.last_stable_offset = replica.last_stable_offset
+            data.log_start_offset = start
+            changed.append((wanted, data))
+        sizes[replica] = size
+        found += size
+    return PlainRead(sizes, found, changed)
+
+
+def _is_plain(replica: Replica, wanted: FetchPartition) -> bool:
+    """Whether this broker leads the partition in the epoch that the client expects, and the log does not diverge."""
+    machine, log = replica.machine, replica.log
+    return (
+        machine.role is LEADER
+        and log.failure is None
+        and wanted.max_bytes >= 0
+        and wanted.current_leader_epoch in (NO_EPOCH, machine.leader_epoch)
+        and (
+            wanted.last_fetched_epoch == NO_EPOCH
+            or (wanted.last_fetched_epoch == log.epochs.latest and wanted.fetch_offset <= log.end_offset)
+        )
+        and wanted.topic_id in (NO_TOPIC_ID, replica.topic_id)
+    )
