@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import selectors
 import socket
+import struct
 import time
 import uuid
 from collections.abc import Mapping, Sequence
@@ -90,57 +92,92 @@ def consumer_group_heartbeat(bootstrap: str, topic: str, number: int) -> Prepare
     return prepared(beat, 1)
 
 
+def subscription(topic: str, user_data: bytes) -> bytes:
+    """The metadata of a consumer of one topic (Kafka: ConsumerProtocolSubscription, version 0)."""
+    name = topic.encode()
+    return struct.pack(f">hih{len(name)}si", 0, 1, len(name), name, len(user_data)) + user_data
+
+
 class Rebalances:
     """A group with the classic protocol whose members all join again, and again; each has a connection."""
 
     def __init__(self, bootstrap: str, topic: str, members: int) -> None:
         """Connect, and join for the first time. Raises RuntimeError for an error."""
-        self._group = topic
-        self._generation = 0
-        find_coordinator(bootstrap, topic, 0)
+        self._topic = topic
         self._group = f"{topic}-0"
+        self._generation = self._joins = 0
+        find_coordinator(bootstrap, topic, 0)
         with ExitStack() as stack:
-            self._connections = [_Connection(bootstrap) for _ in range(members)]
-            for each in self._connections:
-                stack.callback(each.socket.close)
+            self._connections: list[_Connection] = []
+            for _ in range(members):
+                self._connections.append(_Connection(bootstrap))
+                stack.callback(self._connections[-1].socket.close)
             self._members = [""] * members
             self._leader = ""
-            self._join(0)
+            self._gather()
             self._stack = stack.pop_all()
 
     def run(self, count: int) -> Mapping[str, float]:
         """Send `count` requests or some more; returns how many a second were answered. Closes the connections."""
         with self._stack:
-            began, sent, number = time.perf_counter(), 0, 0
+            began, sent = time.perf_counter(), 0
             while sent < count:
-                number += 1
-                self._join(number)
+                self._rebalance()
                 sent += 2 * len(self._members)
             return {"requests": sent, "requests_per_s": sent / (time.perf_counter() - began)}
 
-    def _join(self, number: int) -> None:
-        """One rebalance. Members have other metadata than before: a broker answers one without a change at once."""
-        protocol = m.JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=number.to_bytes(8, "big"))
-        joins = [
-            m.JoinGroupRequest(
-                group_id=self._group,
-                session_timeout_ms=SESSION_TIMEOUT_MS,
-                rebalance_timeout_ms=SESSION_TIMEOUT_MS,
-                member_id=member_id,
-                protocol_type="consumer",
-                protocols=[protocol],
-            )
-            for member_id in self._members
-        ]
-        joined = self._ask(joins, JOIN_VERSION)
-        if not number:  # the first answer gives each member its id, with which it has to join
-            for request, answer in zip(joins, joined, strict=True):
-                request.member_id = answer.member_id
-            joined = self._ask(joins, JOIN_VERSION)
-        self._members = [answer.member_id for answer in joined]
+    def _gather(self) -> None:
+        """Let the members join until one generation has all: a broker begins it with those who are there."""
+        held: dict[int, Any] = {}
+        """Members whose answer is of a generation whose leader's answer is still due."""
+        with selectors.DefaultSelector() as selector:
+            for at, connection in enumerate(self._connections):
+                selector.register(connection.socket, selectors.EVENT_READ, at)
+                connection.send(self._join(at), JOIN_VERSION)
+            while True:
+                for key, _ in selector.select(TIMEOUT_S):
+                    at: int = key.data
+                    answer = self._connections[at].receive(m.JoinGroupResponse, JOIN_VERSION)
+                    self._members[at] = answer.member_id
+                    if answer.error_code:  # the answer has the id with which it has to join
+                        self._connections[at].send(self._join(at), JOIN_VERSION)
+                    else:
+                        held[at] = answer
+                for answer in [each for each in held.values() if each.leader == each.member_id]:
+                    together = [at for at, each in held.items() if each.generation_id == answer.generation_id]
+                    if len(together) < len(answer.members):
+                        continue  # the others' answers follow
+                    if len(together) == len(self._members):
+                        self._synchronize([held[at] for at in range(len(held))])
+                        return
+                    self._joins += 1
+                    for at in together:
+                        del held[at]
+                        self._connections[at].send(self._join(at), JOIN_VERSION)
+
+    def _rebalance(self) -> None:
+        """One rebalance of all."""
+        self._joins += 1
+        joins = [self._join(at) for at in range(len(self._members))]
+        self._synchronize(self._ask(joins, JOIN_VERSION))
+
+    def _join(self, at: int) -> Any:
+        """A member has other metadata than before: a broker answers one without a change at once."""
+        metadata = subscription(self._topic, self._joins.to_bytes(4, "big"))
+        protocol = m.JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=metadata)
+        return m.JoinGroupRequest(
+            group_id=self._group,
+            session_timeout_ms=SESSION_TIMEOUT_MS,
+            rebalance_timeout_ms=SESSION_TIMEOUT_MS,
+            member_id=self._members[at],
+            protocol_type="consumer",
+            protocols=[protocol],
+        )
+
+    def _synchronize(self, joined: Sequence[Any]) -> None:
+        """Send the members' SyncGroup requests; the leader's comes last, so that no member is late."""
         (self._generation,) = {answer.generation_id for answer in joined}
         (self._leader,) = {answer.leader for answer in joined}
-        # The leader's comes last, so that no member is late.
         order = sorted(range(len(joined)), key=lambda at: self._members[at] == self._leader)
         self._ask([self._sync(self._members[at]) for at in order], SYNC_VERSION, order)
 
