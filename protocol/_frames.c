@@ -8,6 +8,7 @@
 #define HEADER_BYTES 10
 #define SIZE_BYTES 4
 #define ANSWERS_AT_ONCE 64 /* as in net.py */
+#define LARGEST_AT_ONCE (16 * 1024) /* COUNTED_BYTES of read_turn.py: larger ones count for the turns of connections */
 #define JOINED_BYTES 65536 /* as in outbox.py */
 
 enum of_route { DECODE, HANDLE, FLEXIBLE, VERSION, ENCODE, HEAD, METRICS, OF_FOLLOWERS, REPORT_ERRORS, QUOTAS, ROUTE_END };
@@ -211,7 +212,7 @@ static PyObject *encode(const handler *self, const exchange *one, PyObject *resp
 static int send_at_once(PyObject *sock, PyObject *parts)
 {
     PyObject *data = PyList_GET_ITEM(parts, 0);
-    if (!PyByteArray_CheckExact(data))
+    if (!PyByteArray_CheckExact(data) || PyByteArray_GET_SIZE(data) >= LARGEST_AT_ONCE)
         return 0;
     PyObject *sent = PyObject_CallMethodOneArg(sock, name_of_send, data);
     Py_ssize_t count = sent == NULL ? -1 : PyLong_AsSsize_t(sent), size = PyByteArray_GET_SIZE(data);

@@ -36,7 +36,7 @@ from odradek.protocol.framing import what_it_looks_like
 from odradek.protocol.hang_up import ConnectionEnd
 from odradek.protocol.in_flight import Exchange, InFlightRequests
 from odradek.protocol.outbox import Outbox, Part
-from odradek.protocol.read_turn import COUNTED_BYTES, LITTLE_BYTES
+from odradek.protocol.read_turn import COUNTED_BYTES, LITTLE_BYTES, ReadTurn
 from odradek.protocol.receive import NetworkReceive, read_size
 
 if TYPE_CHECKING:
@@ -61,37 +61,50 @@ def _not_held(count: int) -> None:
 
 
 class WritableWatch:
-    """Calls back while a socket is writable, through a second descriptor of it.
+    """Calls back while a socket is writable and its connection has its turn, through a second descriptor of the socket.
 
     The event loop does not watch the descriptor of a transport for other code.
     """
 
-    __slots__ = ("_descriptor", "_loop", "_watching")
+    __slots__ = ("_callback", "_descriptor", "_loop", "_turn")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, turn: ReadTurn) -> None:
         self._loop = loop
+        self._turn = turn
         self._descriptor = -1
-        self._watching = False
+        self._callback: Callable[[], None] | None = None  # while it watches
 
     def start(self, sock: socket.socket, callback: Callable[[], None]) -> None:
         """Call `callback` whenever the socket is writable. Raises OSError."""
         if self._descriptor < 0:
             self._descriptor = os.dup(sock.fileno())
-        self._watching = True
-        self._loop.add_writer(self._descriptor, callback)
+        self._callback = callback
+        self._loop.add_writer(self._descriptor, self._notify)
 
     def stop(self) -> None:
         """Call back no more; `start` may follow."""
-        self._watching = False
+        self._callback = None
         self._loop.remove_writer(self._descriptor)
 
     def close(self) -> None:
         """Stop, and close the descriptor."""
         if self._descriptor >= 0:
-            if self._watching:
+            if self._callback is not None:
                 self.stop()
             os.close(self._descriptor)
             self._descriptor = -1
+
+    def _notify(self) -> None:
+        assert self._callback is not None
+        if self._turn.waits_to_write(self._go_on):
+            self._loop.remove_writer(self._descriptor)
+        else:
+            self._callback()
+
+    def _go_on(self) -> None:
+        if self._callback is not None:
+            self._loop.add_writer(self._descriptor, self._notify)
+            self._callback()
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -146,7 +159,7 @@ class Connection(asyncio.BufferedProtocol):
         self._incomplete: NetworkReceive | None = None  # `_receive`, while it has an incomplete request
         self._in_flight = InFlightRequests(listener.hold)
         self._out = Outbox()
-        self._watch = WritableWatch(self._loop)
+        self._watch = WritableWatch(self._loop, self._turn)
         self._queued = 0
         self._heavy = 0  # bytes of a large request that is not answered yet
         self._corked = False
@@ -519,13 +532,20 @@ class Connection(asyncio.BufferedProtocol):
             self._flush()
 
     def _flush(self) -> None:
-        sock = self.socket
+        sock, turn = self.socket, self._turn
         try:
             if sock is None:  # TLS: a range of a file is read in chunks, as fast as the peer takes them
                 transport = cast("asyncio.Transport", self._transport)
                 while self._out.parts and not self._writing:
-                    transport.write(self._out.next_chunk())
-            elif not self._out.flush(sock):
+                    chunk = self._out.next_chunk()
+                    if len(chunk) >= COUNTED_BYTES:
+                        turn.may_write(len(chunk))
+                    transport.write(chunk)
+                return
+            sent = self._out.flush(sock, turn.room_to_write)
+            while sent >= COUNTED_BYTES and turn.may_write(sent) and self._out.parts:
+                sent = self._out.flush(sock, turn.room_to_write)
+            if self._out.parts:
                 if not self._writing:
                     self._watch.start(sock, self._writable)
                     self._writing = True
@@ -543,7 +563,9 @@ class Connection(asyncio.BufferedProtocol):
         self._writing = True
         self._count_queued()
 
-    def resume_writing(self) -> None:
+    def resume_writing(self, *, has_turn: bool = False) -> None:
+        if self.closed or (not has_turn and self._turn.waits_to_write(partial(self.resume_writing, has_turn=True))):
+            return
         self._writing = False
         if self._out.parts:
             self._flush()

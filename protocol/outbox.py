@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import socket
+import sys
 from collections import deque
 from collections.abc import Iterable
 from typing import Final, Protocol
@@ -68,37 +69,50 @@ class Outbox:
         self.parts.clear()
         return unused
 
-    def flush(self, sock: socket.socket) -> bool:
-        """Send as much as the socket takes; returns whether that was all. Raises OSError when the peer is gone."""
+    def flush(self, sock: socket.socket, most_bytes: int = sys.maxsize) -> int:
+        """Send as much as the socket takes, `most_bytes` or a little more (JOINED_BYTES); returns how many bytes.
+
+        Raises OSError when the peer is gone.
+        """
         parts = self.parts
-        while parts:
+        sent = 0
+        while parts and sent < most_bytes:
             data = parts[0]
             try:
-                if len(parts) == 1 and type(data) is bytearray:  # one answer without a range of a file: the usual case
-                    sent = sock.send(data)
-                    if sent < len(data):
-                        parts[0] = memoryview(data)[sent:]
-                        return False
-                    parts.popleft()
-                elif not (self._send_file(sock) if _is_sent_as_file(parts[0]) else self._send_bytes(sock)):
-                    return False
+                if len(parts) == 1 and type(data) is bytearray and len(data) <= most_bytes - sent:  # the usual case
+                    count = sock.send(data)
+                    if count < len(data):
+                        parts[0] = memoryview(data)[count:]
+                    else:
+                        parts.popleft()
+                    return sent + count
+                send = self._send_file if _is_sent_as_file(data) else self._send_bytes
+                count, is_short = send(sock, most_bytes - sent)
             except (BlockingIOError, InterruptedError):
-                return False
-        return True
+                break
+            sent += count
+            if is_short:
+                break
+        return sent
 
-    def _send_bytes(self, sock: socket.socket) -> bool:
-        """Send the bytes at the head of the queue with one system call."""
+    def _send_bytes(self, sock: socket.socket, most_bytes: int) -> tuple[int, bool]:
+        """Send bytes at the head of the queue with one system call; returns how many, and whether that was less."""
         parts = self.parts
         data = parts[0]
         more = 0
         if len(parts) > 1 or not isinstance(data, BYTES):
             data, more = self._gather()
-        sent = sock.send(data, more)
-        if sent == len(data):
+        count = size = len(data)
+        if size > most_bytes + JOINED_BYTES:
+            count = most_bytes
+            sent = sock.send(memoryview(data)[:count])
+        else:
+            sent = sock.send(data, more)
+        if sent == size:
             parts.popleft()
-            return True
-        parts[0] = memoryview(data)[sent:]
-        return False
+        else:
+            parts[0] = memoryview(data)[sent:]
+        return sent, sent < count
 
     def _gather(self) -> tuple[bytes | bytearray | memoryview, int]:
         """Join small parts at the head into one; returns it, with MSG_MORE when a file follows.
@@ -130,14 +144,15 @@ class Outbox:
         parts.appendleft(joined)
         return joined, MSG_MORE if follows_file else 0
 
-    def _send_file(self, sock: socket.socket) -> bool:
+    def _send_file(self, sock: socket.socket, most_bytes: int) -> tuple[int, bool]:
+        """The same for the range of a file at the head of the queue."""
         part: TransferableRecords = self.parts[0]  # type: ignore[assignment]
-        count = len(part)
+        count = min(len(part), most_bytes)
         sent = os.sendfile(sock.fileno(), part.fileno(), part.position, count) if count else 0
         if count and not sent:
             raise truncated()
         self.advance(sent)
-        return sent == count
+        return sent, sent < count
 
     def advance(self, sent: int) -> None:
         """Remove the first `sent` bytes of the range at the head."""

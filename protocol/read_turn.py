@@ -35,6 +35,13 @@ READ_IN_ALL_NS: Final = 3_000_000
 written for the first time takes the system longer."""
 LITTLE_BYTES: Final = 4096
 """What a connection reads after that, some ten microseconds; it waits for its turn then."""
+WRITTEN_BYTES: Final = 2 << 20
+"""Bytes of responses that leave in one iteration of the event loop, about a millisecond, beside SHORT_RESPONSE_BYTES of
+each response; the rest waits for the turn of its connection."""
+WRITTEN_NS: Final = 2_000_000
+"""How long responses leave in one iteration, where the system needs longer for WRITTEN_BYTES."""
+WRITE_AT_ONCE_BYTES: Final = 256 * 1024
+SHORT_RESPONSE_BYTES: Final = 64 * 1024
 RELEASED_BYTES: Final = 4 << 20
 """Bytes of memory that the system gets back in one iteration of the event loop, about a millisecond."""
 
@@ -50,6 +57,9 @@ class ReadTurn:
     An iteration reads READ_IN_ALL_BYTES, or large requests for READ_IN_ALL_NS. After that (`is_full`) each connection
     reads LITTLE_BYTES once more, and continues when it has its turn. While connections wait for their turn, one that
     reads a large request is queued behind them after each read.
+
+    Of responses, an iteration sends WRITTEN_BYTES, or as much as leaves in WRITTEN_NS. After that each new response is
+    sent up to SHORT_RESPONSE_BYTES, and connections whose sockets take more wait in a queue of their own.
 
     A request can complete requests of other connections: a produce request completes the waiting fetches of followers.
     The connection that is read sends its responses first, the others theirs after it, as Kafka completes delayed
@@ -67,8 +77,12 @@ class ReadTurn:
         "_released_bytes",
         "_shared",
         "_unused",
+        "_writers",
+        "_written_bytes",
+        "_wrote_ns",
         "is_full",
         "reading",
+        "room_to_write",
         "waiting",
     )
 
@@ -81,6 +95,10 @@ class ReadTurn:
         self._read_bytes = self._began_ns = 0
         self._unused = MemoryRelease()
         self._released_bytes = 0
+        self._writers: deque[Callable[[], None]] = deque()
+        self._written_bytes = self._wrote_ns = 0
+        self.room_to_write = WRITE_AT_ONCE_BYTES
+        """How many bytes a connection may write to its socket at once."""
         self._is_scheduled = self._is_ending = False
         self.is_full = False
         """Whether the connections have read as much as they may in this iteration of the event loop."""
@@ -128,6 +146,27 @@ class ReadTurn:
         """Whether a connection with an incomplete request that `is_large` or not has to wait for others."""
         return self.is_full or (is_large and bool(self._behind))
 
+    def may_write(self, count: int) -> bool:
+        """Count bytes that a connection has written to its socket; returns whether more may follow now."""
+        self._watch_end()
+        if not self._written_bytes:
+            self._wrote_ns = self._now_ns()
+        self._written_bytes += count
+        if self._written_bytes >= WRITTEN_BYTES or self._now_ns() - self._wrote_ns > WRITTEN_NS:
+            self.room_to_write = SHORT_RESPONSE_BYTES
+            return False
+        return True
+
+    def waits_to_write(self, write: Callable[[], None]) -> bool:
+        """Whether a connection that has written all it could before has to wait: then `write` is called when the
+        connections before it have had their turn.
+        """
+        if self.room_to_write == WRITE_AT_ONCE_BYTES and not self._writers:
+            return False
+        self._writers.append(write)
+        self._watch_end()
+        return True
+
     def release(self, memory: Iterable[Memory], hold: Callable[[int], None]) -> None:
         """Release memory that is not in use, RELEASED_BYTES of all connections in one iteration of the event loop. The
         caller keeps no reference to it; `hold` counts its bytes as released.
@@ -145,10 +184,17 @@ class ReadTurn:
         self._is_ending = self.is_full = False
         self._has_more = True
         self._shared = SHARED_FRAMES
-        self._read_bytes = self._released_bytes = 0
+        self._read_bytes = self._released_bytes = self._written_bytes = 0
+        self.room_to_write = WRITE_AT_ONCE_BYTES
         if self._unused:
             self._watch_end()
             self._released_bytes = self._unused.release(RELEASED_BYTES)
+        for _ in range(len(self._writers)):
+            if self.room_to_write == SHORT_RESPONSE_BYTES:
+                break
+            self._writers.popleft()()
+        if self._writers:
+            self._watch_end()
 
     def _schedule(self) -> None:
         if not self._is_scheduled:

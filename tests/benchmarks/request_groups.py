@@ -136,13 +136,12 @@ class Rebalances:
                 connection.send(self._join(at), JOIN_VERSION)
             while True:
                 for key, _ in selector.select(TIMEOUT_S):
-                    at: int = key.data
-                    answer = self._connections[at].receive(m.JoinGroupResponse, JOIN_VERSION)
-                    self._members[at] = answer.member_id
+                    answer = self._connections[key.data].receive(m.JoinGroupResponse, JOIN_VERSION)
+                    self._members[key.data] = answer.member_id
                     if answer.error_code:  # the answer has the id with which it has to join
-                        self._connections[at].send(self._join(at), JOIN_VERSION)
+                        self._connections[key.data].send(self._join(key.data), JOIN_VERSION)
                     else:
-                        held[at] = answer
+                        held[key.data] = answer
                 for answer in [each for each in held.values() if each.leader == each.member_id]:
                     together = [at for at, each in held.items() if each.generation_id == answer.generation_id]
                     if len(together) < len(answer.members):
