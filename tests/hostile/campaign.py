@@ -38,7 +38,7 @@ from tests.hostile.clients import prepare as prepare_clients
 from tests.hostile.misbehavior import HEADING as HEADING_OF_CLIENTS
 from tests.hostile.misbehavior import client_row, misbehave
 from tests.hostile.requests import SHAPES, Hostile, requests
-from tests.hostile.stretches import MEASURED, Stretches
+from tests.hostile.stretches import MEASURED, Stretch, Stretches
 from tests.hostile.survey import NOT_SENT, read, summary, survey, table
 
 SIZES: Final = (64_000, 1_000_000)
@@ -46,7 +46,7 @@ WORST_ROWS: Final = 40
 WIDTHS: Final = (10, 16, 8, 9, 9, 9, 7)
 COLUMNS: Final = ("bytes", "answer", "s", "p99 ms", "max ms", "cpu ms", "MB")
 HEADING: Final = f"{'request':<71}" + "".join(f"{name:>{width}}" for name, width in zip(COLUMNS, WIDTHS, strict=True))
-HEADING_OF_STRETCHES: Final = f"{'loop ms':>9}"
+HEADING_OF_STRETCHES: Final = f"{'loop ms':>9}{'lasted':>9}"
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -98,7 +98,7 @@ def run_requests(options: argparse.Namespace) -> int:
                     print("the time is over")
                     break
                 try:
-                    target.longest_stretch_ms()
+                    target.longest_stretch()
                     outcome = attack(target.running, request, options.timeout, options.connections)
                 except (OSError, IndexError) as error:
                     failures.append(f"{request.name}: {error!r}")
@@ -107,7 +107,7 @@ def run_requests(options: argparse.Namespace) -> int:
                     continue
                 outcomes.append(outcome)
                 if outcome.latencies.cpu_ms >= options.above or outcome.answer.startswith("none"):
-                    print(row(outcome) + _cell(target.longest_stretch_ms(), options), flush=True)
+                    print(row(outcome) + _cell(target.longest_stretch(), options), flush=True)
                 if outcome.answer.startswith("none"):
                     target.restart()
         finally:
@@ -131,8 +131,8 @@ def run_survey(options: argparse.Namespace) -> int:
     return 0 if complete else 1
 
 
-def _cell(stretch_ms: float, options: argparse.Namespace) -> str:
-    return f"{stretch_ms:>9.1f}" if options.stretches else ""
+def _cell(stretch: Stretch, options: argparse.Namespace) -> str:
+    return f"{stretch.ms:>9.1f}{stretch.wall_ms:>9.1f}" if options.stretches else ""
 
 
 def row(outcome: Outcome) -> str:
@@ -198,11 +198,11 @@ class _Restarted:
             self._undo.callback(broker.kill)
             self.running, self._data = broker, broker.data_dir
         self.topic_id = prepare(self.running)
-        self.longest_stretch_ms()
+        self.longest_stretch()
 
-    def longest_stretch_ms(self) -> float:
-        """The longest stretch of the loop since the last call or the start; 0 where it is not measured."""
-        return 0.0 if self._stretches is None else self._stretches.longest_ms()
+    def longest_stretch(self) -> Stretch:
+        """The longest stretch of the loop since the last call or the start; one of 0 ms where it is not measured."""
+        return Stretch() if self._stretches is None else self._stretches.longest()
 
     @property
     def logs(self) -> int:

@@ -3,20 +3,33 @@
 with BrokerProcess(folder, environment=MEASURED) as broker:
     stretches = Stretches(broker)
     …
-    stretches.longest_ms()
+    stretches.longest()
 """
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from odradek.broker_process import BrokerProcess
 
 SEAM: Final = Path(__file__).parent / "stretches_seam"
 MEASURED: Final = {"PYTHONPATH": os.pathsep.join([str(SEAM), *filter(None, [os.environ.get("PYTHONPATH")])])}
 """The environment of a process that measures (`stretches_seam/sitecustomize.py`)."""
+
+
+class Stretch(NamedTuple):
+    """A stretch. `ms` is what counts: its CPU time in milliseconds, or its duration (`wall_ms`) where that is less; the
+    difference is time in which the process did not run.
+    """
+
+    ms: float = 0.0
+    wall_ms: float = 0.0
+    cpu_ms: float = 0.0
+    preemptions: int = 0
+    pages: int = 0
+    """Pages of memory that were mapped."""
 
 
 class Stretches:
@@ -27,8 +40,8 @@ class Stretches:
         self._path = broker.data_dir.with_name("stretches")
         self._read = 0
 
-    def longest_ms(self) -> float:
-        """The longest stretch that has ended since the last call, 0 where none took a millisecond.
+    def longest(self) -> Stretch:
+        """The longest stretch that has ended since the last call, one of 0 ms where none took a millisecond.
 
         Raises FileNotFoundError where the process does not measure.
         """
@@ -37,4 +50,9 @@ class Stretches:
             text = file.read()
         whole = text[: text.rfind("\n") + 1]
         self._read += len(whole)
-        return max(map(float, whole.split()), default=0.0)
+        return max(map(_stretch, whole.splitlines()), default=Stretch())
+
+
+def _stretch(line: str) -> Stretch:
+    ms, wall_ms, cpu_ms, preemptions, pages = line.split()
+    return Stretch(float(ms), float(wall_ms), float(cpu_ms), int(preemptions), int(pages))

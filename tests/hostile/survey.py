@@ -26,6 +26,7 @@ from odradek.protocol import messages as m
 from tests.hostile.attack import Outcome, Target, attack, versions
 from tests.hostile.bystander import cpu_s
 from tests.hostile.requests import requests
+from tests.hostile.stretches import Stretch
 
 SMALL, MIDDLE, LARGE = SIZES = (64_000, 1_000_000, 20_000_000)
 _SIZE_NAMES: Final = {SMALL: "64 KB", MIDDLE: "1 MB", LARGE: "20 MB"}
@@ -70,6 +71,8 @@ class Cost(NamedTuple):
     peak_mb: int
     stretch_ms: float = 0.0
     """The longest stretch of the event loop; 0 where it was not measured."""
+    stretch_wall_ms: float = 0.0
+    """How long it lasted: more, where the broker did not run all the time."""
 
     @property
     def rank(self) -> tuple[float, float]:
@@ -92,8 +95,10 @@ class Restartable(Protocol):
         """How many files and folders its directory has."""
         ...
 
-    def longest_stretch_ms(self) -> float:
-        """The longest stretch of the event loop since the last call or the start; 0 where it is not measured."""
+    def longest_stretch(self) -> Stretch:
+        """The longest stretch of the event loop since the last call or the start; one of 0 ms where it is not
+        measured.
+        """
         ...
 
     def restart(self) -> None:
@@ -178,16 +183,17 @@ def _cost(target: Restartable, attempt: Attempt) -> Cost:
         return Cost(f"the broker does not answer: {error!r}", RECOVERY_S, wait_ms, wait_ms, wait_ms, 0)
     suspicious = connections > 1 or not outcome.answer.endswith(" B")
     must_restart = (suspicious and not becomes_idle(target.running.pid)) or target.logs > MOST_FOLDERS
-    stretch_ms = target.longest_stretch_ms()
+    stretch = target.longest_stretch()
     if must_restart:
         target.restart()
-    return _measured(outcome, stretch_ms)
+    return _measured(outcome, stretch)
 
 
-def _measured(outcome: Outcome, stretch_ms: float) -> Cost:
+def _measured(outcome: Outcome, stretch: Stretch) -> Cost:
     took = outcome.latencies
     times = round(took.p99_ms, 2), round(took.longest_ms, 2), round(took.cpu_ms, 2)
-    return Cost(outcome.answer, round(outcome.answered_s, 2), *times, outcome.peak_bytes >> 20, stretch_ms)
+    memory_mb = outcome.peak_bytes >> 20
+    return Cost(outcome.answer, round(outcome.answered_s, 2), *times, memory_mb, stretch.ms, stretch.wall_ms)
 
 
 def becomes_idle(pid: int) -> bool:

@@ -2,13 +2,16 @@
 
 A stretch is one iteration of the loop: from the end of one wait for events to the beginning of the next. It counts with
 the CPU time of the process, or with its duration where that is less, so other processes of the machine do not change
-it. The file `stretches` beside the broker's data folder has the milliseconds of each stretch over FROM_MS. The loop is
-asyncio's instead of uvloop's, whose iterations cannot be measured. Processes other than brokers are unchanged.
+it. The file `stretches` beside the broker's data folder has a line for each stretch over FROM_MS: its milliseconds, its
+duration and the CPU time of the process in milliseconds, how often the system preempted the process, and the pages that
+it mapped. The loop is asyncio's instead of uvloop's, whose iterations cannot be measured. Processes other than brokers
+are unchanged.
 """
 
 from __future__ import annotations
 
 import asyncio
+import resource
 import selectors
 import sys
 import time
@@ -26,13 +29,19 @@ class MeasuringSelector(selectors.EpollSelector):
         super().__init__()
         self._file = path.open("a", buffering=1)
         self._began_ns = self._cpu_ns = 0
+        self._used = resource.getrusage(resource.RUSAGE_SELF)
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         if self._began_ns:
-            took_ns = min(time.monotonic_ns() - self._began_ns, time.process_time_ns() - self._cpu_ns)
+            wall_ns, cpu_ns = time.monotonic_ns() - self._began_ns, time.process_time_ns() - self._cpu_ns
+            took_ns = min(wall_ns, cpu_ns)
             if took_ns > FROM_MS * 1e6:
-                self._file.write(f"{took_ns / 1e6:.3f}\n")
+                used = resource.getrusage(resource.RUSAGE_SELF)
+                preemptions, pages = used.ru_nivcsw - self._used.ru_nivcsw, used.ru_minflt - self._used.ru_minflt
+                times = f"{took_ns / 1e6:.3f} {wall_ns / 1e6:.3f} {cpu_ns / 1e6:.3f}"
+                self._file.write(f"{times} {preemptions} {pages}\n")
         found = super().select(timeout)
+        self._used = resource.getrusage(resource.RUSAGE_SELF)
         self._began_ns, self._cpu_ns = time.monotonic_ns(), time.process_time_ns()
         return found
 
