@@ -16,6 +16,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from odradek.records.schemas.avro_bounds import SchemaBounds, named_types, parsed_json
 from odradek.records.schemas.errors import MisfitError, SchemaError
 
 Names = Mapping[str, Any]
@@ -32,15 +33,17 @@ class AvroCodec:
     format: Final = "Avro"
 
     def __init__(self, text: str, references: Mapping[str, str]) -> None:
-        """Raises SchemaError for a text that is not a schema."""
+        """Raises SchemaError for a text that is not a schema, or is one of which a few bytes cost too much."""
         import fastavro
         from fastavro.schema import load_schema
 
-        self._names: dict[str, Any] = {}
         try:
-            schemas = {name: json.loads(each) for name, each in references.items()}
-            repository: Any = _Repository({**schemas, _ROOT: _schema(text)})
-            self._schema = load_schema(_ROOT, repo=repository, named_schemas=self._names)
+            repository: Any = _Repository(parsed_json({**references, _ROOT: _json_of(text)}))
+            self._schema = load_schema(_ROOT, repo=repository)
+            self._names = named_types(self._schema)  # fastavro's own table has no fields
+            self._bounds = SchemaBounds(self._schema, self._names)
+        except SchemaError as error:
+            raise SchemaError(f"not an Avro schema that can be used: {error}") from error
         except Exception as error:  # of several classes: of fastavro, and of what it finds in the schema
             raise SchemaError(f"not an Avro schema: {error}") from error
         self._write, self._read = fastavro.schemaless_writer, fastavro.schemaless_reader
@@ -70,6 +73,8 @@ class AvroCodec:
         """The value as JSON has it. Raises MisfitError."""
         if self._kind == "bytes":
             return data
+        if self._bounds.is_recursive:
+            self._bounds.check(self._schema, data)
         file = io.BytesIO(data)
         try:
             value = self._read(file, self._schema, None)
@@ -93,14 +98,10 @@ class _Repository:
         return copy.deepcopy(self._schemas[name])
 
 
-def _schema(text: str) -> Any:
-    """The schema of a text: JSON, or the name of a primitive type."""
-    try:
-        return json.loads(text)
-    except ValueError:
-        if text.strip().isidentifier():
-            return text.strip()
-        raise
+def _json_of(text: str) -> str:
+    """A schema as JSON; a text may also be the name of a primitive type."""
+    name = text.strip()
+    return json.dumps(name) if name.isidentifier() else text
 
 
 def _kind(schema: Any) -> str:
