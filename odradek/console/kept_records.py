@@ -18,6 +18,8 @@ class KeptRecords:
         self.newest = newest
         self._most_bytes = most_bytes
         self._records: list[ConsumedRecord] = []
+        self.dropped: dict[int, int] = {}
+        """The highest offset of each partition that was dropped, with `newest`."""
         self._bytes = 0
 
     @property
@@ -47,10 +49,14 @@ class KeptRecords:
     def _cut(self) -> None:
         self._records.sort(key=_by_time, reverse=True)
         for dropped in self._records[self._limit :]:
-            self._bytes -= size_of(dropped)
+            self._drop(dropped)
         del self._records[self._limit :]
         while self._bytes > self._most_bytes and len(self._records) > 1:
-            self._bytes -= size_of(self._records.pop())
+            self._drop(self._records.pop())
+
+    def _drop(self, record: ConsumedRecord) -> None:
+        self._bytes -= size_of(record)
+        self.dropped[record.partition] = max(record.offset, self.dropped.get(record.partition, record.offset))
 
 
 def size_of(record: ConsumedRecord) -> int:

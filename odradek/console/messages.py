@@ -81,6 +81,8 @@ class RecordQuery:
     raw: bool = False
     """Decode nothing: neither the records of Kafka's own topics nor those with schemas."""
     positions: Mapping[int, int] = field(default_factory=dict)
+    before: Mapping[int, int] = field(default_factory=dict)
+    """Of `newest`: where each partition ends, instead of its end."""
 
     @property
     def is_filtered(self) -> bool:
@@ -98,6 +100,8 @@ class RecordPage:
     """From where to continue; a partition that was read to its end has its end."""
     at_end: bool
     """Whether every partition was read to its end."""
+    older: Mapping[int, int] = field(default_factory=dict)
+    """Of `newest`: `before` of the query for the records that come before these; empty where there are none."""
 
 
 class RecordBrowser:
@@ -125,16 +129,21 @@ class RecordBrowser:
         """The records of a query. Raises KafkaError, FilterError, and what the client raises."""
         accepts = filter_of(query)
         decode = self._decoder(query)
-        begin, ends = _bounds(client, query, is_filtered=query.is_filtered)
+        first, starts, ends = _bounds(client, query, is_filtered=query.is_filtered)
         kept = KeptRecords(query.limit, newest=query.start == STARTS[0] and not query.positions)
         with self._lock:
             # Filters are for the decoded text; without one only the records of the answer are decoded.
             choose = (lambda record: _accepted(decode(record), accepts)) if query.is_filtered else _unchanged
             read = self._search_newest if query.is_filtered and kept.newest else self._read
-            scanned, positions = read(query, begin, ends, choose, kept)
+            scanned, positions, lower = read(query, starts, ends, choose, kept)
             records = kept.records() if query.is_filtered else tuple(map(decode, kept.records()))
         at_end = all(positions[place] >= ends[place] for place in ends)
-        return RecordPage(records, scanned, {number: offset for (_, number), offset in positions.items()}, at_end)
+        older = (
+            older_of(records, kept, lower, ends, query.limit) if kept.newest and (at_end or query.is_filtered) else {}
+        )
+        is_older = any(older[place[1]] > each for place, each in first.items() if place[1] in older)
+        next_offsets = {number: offset for (_, number), offset in positions.items()}
+        return RecordPage(records, scanned, next_offsets, at_end, older if is_older else {})
 
     def record_at(
         self, client: AdminClient, place: TopicPartition, offset: int, *, raw: bool = False
@@ -172,12 +181,13 @@ class RecordBrowser:
 
     def _search_newest(
         self, query: RecordQuery, begin: Offsets, ends: Offsets, choose: Choose, kept: KeptRecords
-    ) -> tuple[int, dict[TopicPartition, int]]:
+    ) -> tuple[int, dict[TopicPartition, int], Offsets]:
         """As `_read`, but in windows from the end on: most searches need only the first, and where the time runs out,
         the newest records have been read.
         """
         deadline_s, scanned, upper = time.monotonic() + TIMEOUT_S, 0, ends
         positions: dict[TopicPartition, int] = {}
+        complete: Offsets = ends
         for size in WINDOWS:
             lower = {place: max(begin[place], end - max(1, size // len(ends))) for place, end in upper.items()}
             first_ms: dict[TopicPartition, int] = {}
@@ -186,8 +196,11 @@ class RecordBrowser:
                 first_ms.setdefault((record.topic, record.partition), record.timestamp)
                 return choose(record)
 
-            count, reached = self._read(query, lower, upper, noting, kept, deadline_s)
+            count, reached, _ = self._read(query, lower, upper, noting, kept, deadline_s)
             scanned, positions = scanned + count, positions or reached
+            if any(reached[place] < upper[place] for place in upper):
+                break  # the time is up, or a limit is reached
+            complete = lower
             unread = [place for place in lower if lower[place] > begin[place]]
             if all(place in first_ms for place in unread):
                 since_ms = max((first_ms[place] for place in unread), default=0)
@@ -196,7 +209,7 @@ class RecordBrowser:
             if time.monotonic() >= deadline_s:
                 break
             upper = lower
-        return scanned, positions
+        return scanned, positions, complete
 
     def _read(
         self,
@@ -206,15 +219,15 @@ class RecordBrowser:
         choose: Choose,
         kept: KeptRecords,
         deadline_s: float | None = None,
-    ) -> tuple[int, dict[TopicPartition, int]]:
-        """How many records were read, and the next offset of each partition; the chosen ones go into `kept`."""
+    ) -> tuple[int, dict[TopicPartition, int], Offsets]:
+        """How many records were read, the next offset of each partition, and the first; `kept` gets the chosen ones."""
         if deadline_s is None:
             deadline_s = time.monotonic() + TIMEOUT_S
         positions = dict(begin)
         left = {place for place, offset in begin.items() if offset < ends[place]}
         scanned = 0
         if not left:
-            return scanned, positions
+            return scanned, positions, begin
         kafka = imported_client()
         consumer = self._consumer(kafka, query.read_committed)
         consumer.assign([kafka.TopicPartition(*place, begin[place]) for place in sorted(left)])
@@ -234,7 +247,7 @@ class RecordBrowser:
                     break
         finally:
             consumer.unassign()
-        return scanned, positions
+        return scanned, positions, begin
 
     def _decoder(self, query: RecordQuery) -> Callable[[ConsumedRecord], ConsumedRecord]:
         """What makes text of the records of one request."""
@@ -291,10 +304,8 @@ def filter_of(query: RecordQuery) -> Filter:
     return all_of(filters)
 
 
-def _bounds(
-    client: AdminClient, query: RecordQuery, *, is_filtered: bool
-) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
-    """Where to begin in each partition, and where it ends now. Partitions without a leader are left out."""
+def _bounds(client: AdminClient, query: RecordQuery, *, is_filtered: bool) -> tuple[Offsets, Offsets, Offsets]:
+    """The first offset of each partition, where to begin, and where to end; without partitions that have no leader."""
     described = topics.describe_topics(client, [query.topic])[query.topic]
     if isinstance(described, KafkaError):
         raise described
@@ -310,6 +321,10 @@ def _bounds(
         offsets.list_offsets(client, dict.fromkeys(places, offsets.LATEST), read_committed=query.read_committed)
     )
     known = [place for place in places if place in starts and place in ends]
+    if query.before and query.start == STARTS[0]:
+        ends = {
+            place: max(starts.get(place, 0), min(end, query.before.get(place[1], end))) for place, end in ends.items()
+        }
     if query.positions:
         wanted = {place: query.positions.get(place[1], ends[place]) for place in known}
     elif query.start == "time":
@@ -323,9 +338,28 @@ def _bounds(
         each = (MOST_SCANNED if is_filtered else query.limit) // (len(known) if is_filtered else 1)
         wanted = {place: ends[place] - max(each, query.limit) for place in known}
     return (
+        starts,
         {place: min(max(offset, starts[place]), ends[place]) for place, offset in wanted.items()},
         {place: ends[place] for place in wanted},
     )
+
+
+def older_of(
+    records: Sequence[ConsumedRecord], kept: KeptRecords, lower: Offsets, upper: Offsets, limit: int
+) -> dict[int, int]:
+    """Where each partition ends for the records before those of a page of the newest, of which `lower` was read.
+
+    A record that was dropped for its time is read again, with those of its partition that come after it.
+    """
+    if len(records) < limit and not kept.dropped:
+        return {number: offset for (_, number), offset in lower.items()}
+    found = {number: offset for (_, number), offset in upper.items()}
+    for each in records:
+        found[each.partition] = min(each.offset, found[each.partition])
+    for (_, number), end in upper.items():
+        after = kept.dropped.get(number, -1) + 1
+        found[number] = after if found[number] < after < end else found[number]
+    return found
 
 
 def _offsets(found: Mapping[TopicPartition, offsets.ListedOffset | KafkaError]) -> dict[TopicPartition, int]:

@@ -45,7 +45,7 @@ KEYS: Final = (
             ("o", "from an offset"),
             ("t", "since a time"),
             ("f", "newest, again each second"),
-            ("m", "more: those that follow"),
+            ("m", "more: those that follow, or of the newest those before"),
             ("p", "one partition, or all"),
             ("/", "text in key or value; key:REGEX, header:NAME=VALUE, where:CEL"),
             ("u", "records of open and aborted transactions, too"),

@@ -108,9 +108,15 @@ class MessageScreen(Screen[None]):
         self._draw_about()
 
     def action_more(self) -> None:
-        """The records after those that are shown."""
+        """The records after those that are shown; of the newest, those before."""
         page = self._page
-        if page is not None and not page.at_end and (self._query.start != "newest" or self._query.positions):
+        if page is None:
+            return
+        if self._query.start == "newest" and not self._query.positions:
+            self._is_tail = False
+            if page.older:
+                self._change(replace(self._query, before=page.older))
+        elif not page.at_end:
             self._change(replace(self._query, positions=page.positions))
 
     def action_uncommitted(self) -> None:
@@ -165,14 +171,14 @@ class MessageScreen(Screen[None]):
             self._begin("time", moment_ms(text, int(time.time() * 1000)))
         elif asked == "partition":
             partition = _whole(text) if text else None
-            self._change(replace(self._query, partition=partition, positions={}))
+            self._change(replace(self._query, partition=partition, positions={}, before={}))
         else:
             self._search = text
             self._change(with_search(self._query, text))
 
     def _begin(self, start: str, amount: int = 0) -> None:
         self._is_tail = False
-        self._change(replace(self._query, start=start, amount=amount, positions={}))
+        self._change(replace(self._query, start=start, amount=amount, positions={}, before={}))
 
     def _change(self, query: RecordQuery) -> None:
         self._query = query
@@ -248,7 +254,7 @@ def with_search(query: RecordQuery, text: str) -> RecordQuery:
     name, colon, rest = text.partition(":")
     given = {name: rest.strip()} if colon and name in _FILTERS else {"text": text}
     text, key, header, where = (given.get(each, "") for each in ("text", *_FILTERS))
-    return replace(query, text=text, key=key, header=header, where=where, positions={})
+    return replace(query, text=text, key=key, header=header, where=where, positions={}, before={})
 
 
 def _whole(text: str) -> int:

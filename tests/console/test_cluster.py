@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -22,6 +23,7 @@ from odradek.console.timeline import ChangeKind
 from odradek.console.topic_pages import topic_detail, topics_page
 from odradek.console.transaction_pages import transaction_detail, transactions_page
 from odradek.protocol.errors import KafkaError
+from odradek.records.consumed import ConsumedRecord
 
 pytestmark = [pytest.mark.slow, pytest.mark.jvm]
 
@@ -116,6 +118,16 @@ def test_a_topic_and_a_group_are_described_and_the_group_is_reset_by_a_plan(
     assert group_detail(client, name).lag == 4
 
 
+def older_pages(browser: RecordBrowser, client: AdminClient, query: RecordQuery) -> list[ConsumedRecord]:
+    """The newest records of a query, and those of the pages before them."""
+    page = browser.browse(client, query)
+    found = [*page.records]
+    while page.older:
+        page = browser.browse(client, replace(query, before=page.older))
+        found += page.records
+    return found
+
+
 def test_records_are_browsed_filtered_continued_and_written(bootstrap: str, client: AdminClient, name: str) -> None:
     topics.create_topics(client, [topics.CreatableTopic(name, 2, 1)])
     browser = RecordBrowser({"bootstrap.servers": bootstrap})
@@ -128,6 +140,8 @@ def test_records_are_browsed_filtered_continued_and_written(bootstrap: str, clie
         assert times == sorted(times, reverse=True)
         assert {each.offset for each in newest.records} <= {2, 3}
         assert (len(times), newest.at_end) == (3, True)
+        pages = older_pages(browser, client, RecordQuery(name, limit=3))
+        assert (len(pages), {each.value for each in pages}) == (8, {b'{"n":%d}' % n for n in range(8)})
         first = browser.browse(client, RecordQuery(name, start="beginning", limit=3))
         assert len(first.records) == 3
         assert not first.at_end
@@ -170,6 +184,10 @@ def test_a_search_for_the_newest_reads_no_more_than_it_needs(
             found = browser.browse(client, RecordQuery(name, text=text, limit=limit))
             wanted = [timestamp for timestamp, value, _ in reversed(written) if value == text][:limit]
             assert [each.timestamp for each in found.records] == wanted, text
+            every = [timestamp for timestamp, value, _ in reversed(written) if value == text]
+            assert [
+                each.timestamp for each in older_pages(browser, client, RecordQuery(name, text=text, limit=limit * 4))
+            ] == every
             assert (found.at_end, 0 < found.scanned <= most) == (True, True), found.scanned
         assert found.scanned == len(written)
     finally:

@@ -88,6 +88,9 @@ def test_records_are_written_browsed_filtered_and_downloaded(console: TestClient
     assert "k1" in found
     assert "k2</span>" not in found
     assert "None of 2 records matches" in shown(console, f"/topics/{name}/messages?text=absent")
+    older = re.search(r'href="([^"]+)">Older', shown(console, f"/topics/{name}/messages?limit=1&text=k"))
+    assert older is not None
+    assert "k1" in shown(console, older[1].replace("&amp;", "&"))
     first = shown(console, f"/topics/{name}/messages?start=beginning&limit=1")
     following = re.search(r'rel="next" href="([^"]+)"', first)
     assert following is not None

@@ -35,6 +35,7 @@ def browse(request: ViewRequest) -> Shown:
         "records": [record_view(each) for each in page.records],
         "failures": list(dict.fromkeys(reason for each in page.records for _, reason in each.failures)),
         "is_tail": "tail" in request.query,
+        "older": ",".join(f"{number}:{offset}" for number, offset in sorted(page.older.items())),
         "more": None if page.at_end or (query.start == STARTS[0] and not query.positions) else positions,
         "now_ms": int(time.time() * 1000),
     }
@@ -106,17 +107,18 @@ def query_of(request: ViewRequest) -> RecordQuery:
         fields.get("where", "").strip(),
         "uncommitted" not in fields,
         "raw" in fields,
-        _positions(fields.get("from", "")),
+        _positions("from", fields.get("from", "")),
+        _positions("before", fields.get("before", "")),
     )
 
 
-def _positions(text: str) -> dict[int, int]:
+def _positions(name: str, text: str) -> dict[int, int]:
     """The offset of each partition: 0:12,1:7."""
     try:
         pairs = [each.split(":") for each in text.split(",") if each]
         return {int(number): int(offset) for number, offset in pairs}
     except ValueError:
-        raise BadInputError(f"from: {text!r} is not PARTITION:OFFSET,…") from None
+        raise BadInputError(f"{name}: {text!r} is not PARTITION:OFFSET,…") from None
 
 
 def _headers(text: str) -> list[tuple[str, bytes | None]]:
