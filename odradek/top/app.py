@@ -53,7 +53,7 @@ class ClusterTop(App[None]):
     ENABLE_COMMAND_PALETTE = False
     BINDINGS: ClassVar[list[BindingType]] = [
         *(Binding(str(key), f"pane('{name}')", name.capitalize(), show=False) for key, name in enumerate(NAMES, 1)),
-        *(Binding(key, f"report('{name}')", name.capitalize(), show=False) for name, (key, _) in REPORTS.items()),
+        *(Binding(key, f"report('{name}')", name.capitalize()) for name, (key, _) in REPORTS.items()),
         ("slash", "search", "Search"),
         ("m", "messages", "Messages"),
         ("l", "log", "Log"),
