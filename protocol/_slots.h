@@ -1,4 +1,5 @@
-/* Slots of Python objects, numbers in network byte order and the memory of buffers, for _codec.c and _frames.c.
+/* Slots of Python objects, numbers in network byte order and the memory of buffers, for _codec.c, _constructors.c
+ * and _frames.c.
  *
  * Slots are read and written at their offset, which the limited API does not have.
  */
@@ -29,7 +30,7 @@ static Py_ssize_t offset_of(PyTypeObject *type, PyObject *name)
     return offset;
 }
 
-static uint64_t load(const uint8_t *at, int width)
+static inline uint64_t load(const uint8_t *at, int width)
 {
     uint64_t value = 0;
     for (int i = 0; i < width; i++)
@@ -37,14 +38,14 @@ static uint64_t load(const uint8_t *at, int width)
     return value;
 }
 
-static void store(uint8_t *at, uint64_t value, int width)
+static inline void store(uint8_t *at, uint64_t value, int width)
 {
     for (int i = width - 1; i >= 0; i--, value >>= 8)
         at[i] = (uint8_t)value;
 }
 
 /* Lends the memory of an object whose items are single bytes for Python code, too. */
-static int get_bytes(PyObject *object, Py_buffer *view)
+static inline int get_bytes(PyObject *object, Py_buffer *view)
 {
     if (!PyBytes_CheckExact(object) && !PyMemoryView_Check(object) && !PyByteArray_CheckExact(object))
         return -1;

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sized
 from functools import cache
 from typing import Any, ClassVar, Final, Generic, Self, TypeVar
 
-from odradek.protocol import programs
+from odradek.protocol import constructors, programs
 from odradek.protocol.compile import compile_function, literal
 from odradek.protocol.decoding import Decoder, MeteredDecoder
 from odradek.protocol.encoded import EncodedArray, EncodedElement
@@ -236,6 +236,8 @@ def _class(struct: StructSpec, base: type, attributes: dict[str, Any], classes: 
         """Replace this method by the real constructor, which is compiled when the first object is made."""
         constructor = _constructor(struct, cls.__qualname__, classes)
         cls.__init__ = constructor  # type: ignore[misc]
+        defaults = ((field.attribute, *programs.initial(field, classes)) for field in struct.fields)
+        constructors.install(cls, (*defaults, ("unknown_tagged_fields", programs.SHARED, None)))
         constructor(self, **fields)
 
     cls.__init__ = compile_and_construct  # type: ignore[misc]

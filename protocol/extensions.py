@@ -6,7 +6,7 @@ results are equal in both cases, but the work of each record is many times slowe
 
 from __future__ import annotations
 
-from odradek.protocol import chain, frames, legacy_walks, offset_map, programs, records
+from odradek.protocol import chain, constructors, frames, legacy_walks, offset_map, programs, records
 
 
 def missing_extensions() -> dict[str, str]:
@@ -17,6 +17,7 @@ def missing_extensions() -> dict[str, str]:
         ("_offset_map", "compaction", offset_map.OffsetMap is offset_map.OffsetMapInPython),
         ("_legacy", "message-format-conversion", legacy_walks.survey is legacy_walks.survey_in_python),
         ("_codec", "requests", programs.codecs is programs.generated),
+        ("_constructors", "messages", constructors.install is constructors.in_python),
         ("_frames", "small-requests", frames.frame_handler is frames.in_python),
     )
     return {name: work for name, work, runs in fallbacks if runs}

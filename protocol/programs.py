@@ -90,6 +90,16 @@ def _lazy(compiled: Callable[[], Callable[..., Any]]) -> Callable[..., Any]:
     return call
 
 
+def initial(field: Field, classes: Mapping[str, type]) -> tuple[int, Any]:
+    """How a field begins that is not read or given, with the object or class for it: see `compile.literal`."""
+    made = literal(field)
+    if made == "[]":
+        return NEW_LIST, None
+    if made.endswith("()"):
+        return CALLED, classes[field.type]
+    return SHARED, None if made == "None" else field.default
+
+
 class _Tables:
     """Writes the table of a message as nested tuples."""
 
@@ -115,18 +125,18 @@ class _Tables:
         )
 
     def _absent(self, field: Field) -> tuple[Any, ...]:
-        starts_as, initial = self._initial(field)
+        starts_as, made = initial(field, self._classes)
         test, compared = (NO_TEST, None) if field.ignorable else self._test(field)
-        return (field.attribute, "b", 0, starts_as, test, 0, 1, 0, initial, compared, None)
+        return (field.attribute, "b", 0, starts_as, test, 0, 1, 0, made, compared, None)
 
     def _carried(self, field: Field) -> tuple[Any, ...]:
         shape = self._shape
         if field.tag is None:
-            tag, starts_as, initial, test, compared = 0, SHARED, None, NO_TEST, None
+            tag, starts_as, made, test, compared = 0, SHARED, None, NO_TEST, None
         elif field.type == "records":
             raise DefinitionError(f"{shape.message.name}: the tagged field {field.name} has records")
         else:
-            tag, (starts_as, initial), (test, compared) = field.tag, self._initial(field), self._test(field)
+            tag, (starts_as, made), (test, compared) = field.tag, initial(field, self._classes), self._test(field)
         flags = (
             ARRAY * field.is_array
             | NULLABLE * shape.is_nullable(field)
@@ -137,16 +147,7 @@ class _Tables:
         charged = decoding.element_bytes(shape, field) if field.is_array else 0
         inner = self.layout(shape.message.structs[field.type]) if field.is_struct else None
         letter = STRUCT if field.is_struct else LETTERS[field.type]
-        return (field.attribute, letter, flags, starts_as, test, tag, smallest, charged, initial, compared, inner)
-
-    def _initial(self, field: Field) -> tuple[int, Any]:
-        """How a field begins that is not read, with the object or class for it: see `compile.literal`."""
-        made = literal(field)
-        if made == "[]":
-            return NEW_LIST, None
-        if made.endswith("()"):
-            return CALLED, self._classes[field.type]
-        return SHARED, None if made == "None" else field.default
+        return (field.attribute, letter, flags, starts_as, test, tag, smallest, charged, made, compared, inner)
 
     def _test(self, field: Field) -> tuple[int, Any]:
         """The test whether a field is set, with the object for it: as the encoders have it."""

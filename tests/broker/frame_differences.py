@@ -11,7 +11,6 @@ import argparse
 import logging
 import random
 from collections import deque
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,6 +22,7 @@ from odradek.protocol.errors import ErrorCode
 from odradek.protocol.framing import request_header
 from odradek.protocol.net import Connection
 from odradek.protocol.outbox import Outbox
+from tests.protocol.codec_differences import load
 from tests.protocol.corrupted import spoiled
 
 WAITS, SILENT, REPLIES, RAISES, UNWRITABLE, FAILS, LATE = range(1, 8)
@@ -192,17 +192,6 @@ def compare(rng: random.Random, count: int) -> list[str]:
     return differences
 
 
-def load(folder: Path) -> None:
-    """Use the extension of a build below a folder."""
-    (library,) = folder.glob("odradek/protocol/_frames.*.so")
-    spec = spec_from_file_location("odradek.protocol._frames", library)
-    assert spec is not None
-    assert spec.loader is not None
-    built = module_from_spec(spec)
-    spec.loader.exec_module(built)
-    frames._frames = built  # type: ignore[attr-defined]
-
-
 def main() -> None:
     """Run a campaign. Raises SystemExit with the differences."""
     parser = argparse.ArgumentParser()
@@ -211,7 +200,7 @@ def main() -> None:
     parser.add_argument("--library", type=Path, help="the folder of another build of the extensions")
     arguments, _ = parser.parse_known_args()
     if arguments.library is not None:
-        load(arguments.library)
+        load(arguments.library, "_frames", frames)
     logging.disable()
     rng = random.Random(arguments.seed)
     for number in range(arguments.rounds):

@@ -16,9 +16,10 @@ from enum import IntEnum
 from functools import cache
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
-from odradek.protocol import messages, programs
+from odradek.protocol import constructors, messages, programs
 from odradek.protocol.classes import Struct
 from odradek.protocol.errors import ProtocolError
 from odradek.protocol.grammar import StructSpec
@@ -186,15 +187,15 @@ def compare(name: str, version: int, rng: random.Random, counts: Counts, *, vali
             compare_encoding(name, version, found, counts)
 
 
-def load(folder: Path) -> None:
+def load(folder: Path, name: str, user: ModuleType) -> None:
     """Use the extension of a build below a folder."""
-    (library,) = folder.glob("odradek/protocol/_codec.*.so")
-    spec = spec_from_file_location("odradek.protocol._codec", library)
+    (library,) = folder.glob(f"odradek/protocol/{name}.*.so")
+    spec = spec_from_file_location(f"odradek.protocol.{name}", library)
     assert spec is not None
     assert spec.loader is not None
     built = module_from_spec(spec)
     spec.loader.exec_module(built)
-    programs._codec = built  # type: ignore[attr-defined]
+    setattr(user, name, built)
 
 
 def main() -> None:
@@ -206,7 +207,8 @@ def main() -> None:
     parser.add_argument("--library", type=Path, help="the folder of another build of the extensions")
     arguments = parser.parse_args()
     if arguments.library is not None:
-        load(arguments.library)
+        load(arguments.library, "_codec", programs)
+        load(arguments.library, "_constructors", constructors)
     rng, counts = random.Random(arguments.seed), Counts()
     for _ in range(arguments.rounds):
         for name, version in every_version():

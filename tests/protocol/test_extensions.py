@@ -12,10 +12,17 @@ import pytest
 
 import odradek.protocol
 from odradek.broker import server
-from odradek.protocol import chain, frames, legacy_walks, offset_map, programs
+from odradek.protocol import chain, constructors, frames, legacy_walks, offset_map, programs
 from odradek.protocol.extensions import missing_extensions
 
-USERS = {"_chain": chain, "_offset_map": offset_map, "_legacy": legacy_walks, "_codec": programs, "_frames": frames}
+USERS = {
+    "_chain": chain,
+    "_offset_map": offset_map,
+    "_legacy": legacy_walks,
+    "_codec": programs,
+    "_constructors": constructors,
+    "_frames": frames,
+}
 
 
 @pytest.fixture(params=["missing", "outdated"])
@@ -57,8 +64,8 @@ def test_the_broker_logs_one_warning_for_all_missing_extensions(
     with caplog.at_level(logging.WARNING):
         server._warn_of_missing_extensions()
     assert caplog.messages == [
-        "C extensions missing, using pure Python modules=_chain,_offset_map,_legacy,_codec,_frames "
-        "slow=produce,compaction,message-format-conversion,requests,small-requests"
+        "C extensions missing, using pure Python modules=_chain,_offset_map,_legacy,_codec,_constructors,_frames "
+        "slow=produce,compaction,message-format-conversion,requests,messages,small-requests"
     ]
 
 

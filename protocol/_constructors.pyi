@@ -1,0 +1,3 @@
+from odradek.protocol.constructors import Default
+
+def install(cls: type, defaults: tuple[Default, ...], /) -> None: ...
