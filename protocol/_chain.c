@@ -17,6 +17,8 @@ enum flag { REQUIRE_KEYS = 1, ONE_TIMESTAMP = 2, CHECK_TIMESTAMPS = 4 };
 #define MAX_VIOLATIONS 1000
 /* Other threads run during the walk along more records: it takes half a millisecond and more. */
 #define MANY_RECORDS 50000
+#define HEADER_SIZE 61
+#define NOT_PLAIN 0x2F /* a codec, the broker's time, or control records */
 
 typedef struct {
     int64_t count;
@@ -151,6 +153,47 @@ static PyObject *scan(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssi
     return answer;
 }
 
+static int64_t number(const uint8_t *at, int width)
+{
+    uint64_t value = at[0] & 0x80 ? UINT64_MAX : 0;
+    for (int i = 0; i < width; i++)
+        value = value << 8 | at[i];
+    return (int64_t)value;
+}
+
+/* Whether a batch is a plain one, by its header and its records; batch.py has the rules. */
+static int is_plain(const uint8_t *at, Py_ssize_t size)
+{
+    rules want = {.count = number(at + 57, 4), .base_timestamp = number(at + 27, 8)};
+    outcome found = {.max_timestamp = -1};
+    int64_t delta = number(at + 23, 4), attributes = number(at + 21, 2);
+    if (number(at, 8) != 0 || number(at + 8, 4) != size - 12 || at[16] != 2 || attributes & NOT_PLAIN)
+        return 0;
+    if (want.count <= 0 || want.count > MANY_RECORDS || want.count != delta + 1)
+        return 0;
+    if (number(at + 43, 8) > -1 && number(at + 53, 4) < 0) /* a producer without a sequence */
+        return 0;
+    cursor payload = {at + HEADER_SIZE, at + size};
+    return walk(payload, &want, &found) == 0 && found.fault == SOUND && found.max_timestamp == number(at + 35, 8);
+}
+
+static PyObject *plain_header(PyObject *Py_UNUSED(module), PyObject *batch)
+{
+    Py_buffer view;
+    if (PyObject_GetBuffer(batch, &view, PyBUF_SIMPLE) < 0)
+        return NULL;
+    const uint8_t *at = view.buf;
+    PyObject *fields = NULL;
+    if (view.len >= HEADER_SIZE && is_plain(at, view.len))
+        fields = Py_BuildValue("(LiiiIiiLLLiii)", 0LL, (int)number(at + 8, 4), (int)number(at + 12, 4), (int)at[16],
+                               (unsigned int)number(at + 17, 4), (int)number(at + 21, 2), (int)number(at + 23, 4),
+                               (long long)number(at + 27, 8), (long long)number(at + 35, 8),
+                               (long long)number(at + 43, 8), (int)number(at + 51, 2), (int)number(at + 53, 4),
+                               (int)number(at + 57, 4));
+    PyBuffer_Release(&view);
+    return fields != NULL || PyErr_Occurred() ? fields : Py_NewRef(Py_None);
+}
+
 static PyObject *write_records(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t nargs)
 {
     if (nargs != 3) {
@@ -170,6 +213,7 @@ static PyObject *write_records(PyObject *Py_UNUSED(module), PyObject *const *arg
 
 static PyMethodDef methods[] = {
     {"scan", (PyCFunction)(void (*)(void))scan, METH_FASTCALL, "Walk the records of a batch; see chain.py."},
+    {"plain_header", plain_header, METH_O, "The header of a plain batch, or None; see batch.py."},
     {"write_records", (PyCFunction)(void (*)(void))write_records, METH_FASTCALL, "Write records; see records.py."},
     {NULL, NULL, 0, NULL},
 };

@@ -69,6 +69,8 @@ class LogConfig:
     """Whether the broker sets the timestamps of records from its clock (LogAppendTime, KIP-32)."""
     has_plain_records: bool = field(init=False)
     """Whether records need no key and may have any timestamp, as by default."""
+    stores_plain_batches: bool = field(init=False)
+    """Whether a plain batch (`protocol.plain_batch`) of a client is stored as it is."""
     flushes: bool = field(init=False)
     """Whether the topic configures flushes, instead of leaving them to the operating system."""
     max_segment_ms: int = field(init=False)
@@ -83,6 +85,7 @@ class LogConfig:
             ("deletes", "delete" in self.cleanup_policy),
             ("stamps_append_time", stamps),
             ("has_plain_records", unlimited and not stamps and not compacts),
+            ("stores_plain_batches", unlimited and not (stamps or compacts) and self.compression_type == "producer"),
             ("flushes", self.flush_messages < MAX_INT64 or self.flush_ms < MAX_INT64),
             ("max_segment_ms", min(self.segment_ms, self.max_compaction_lag_ms) if compacts else self.segment_ms),
         ):

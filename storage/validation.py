@@ -48,6 +48,7 @@ from odradek.protocol.errors import ErrorCode, KafkaError, ProtocolError
 from odradek.protocol.legacy import NothingToWrite, is_set, up_convert_set, wrapped_content
 from odradek.protocol.legacy_walks import ATTRIBUTES_AT
 from odradek.protocol.output_bounds import announced_size, output_bound
+from odradek.protocol.plain_batch import plain_header
 from odradek.storage.config import MAX_INT64, AppendOrigin, LogConfig
 from odradek.storage.markers import EndTransactionMarker, read_marker
 
@@ -179,6 +180,29 @@ def admit(
         if type(batch) is Prepared:
             return _at_last(batch, config, now_ms)
         batch = None if batch is None else memoryview(batch)  # type: ignore[arg-type]
+    if (
+        batch is not None
+        and origin is CLIENT
+        and config.stores_plain_batches
+        and api_version >= BATCHES_SINCE
+        and (header := plain_header(batch)) is not None
+        and len(batch) <= config.max_message_bytes
+        and len(batch) <= config.segment_bytes
+        and crc32c(batch[ATTRIBUTES_POSITION:]) == header.crc
+    ):
+        return batch, header
+    return _by_rules(batch, config, origin, api_version, now_ms, max_decompressed)
+
+
+def _by_rules(
+    batch: memoryview | None,
+    config: LogConfig,
+    origin: AppendOrigin,
+    api_version: int,
+    now_ms: int,
+    max_decompressed: int,
+) -> tuple[memoryview, Header]:
+    """Validate any batch, rule after rule."""
     if origin is CLIENT:
         if api_version < BATCHES_SINCE and (batch is None or len(batch) <= MAGIC_POSITION or is_set(batch)):
             return _fitting(*_up_converted(batch, config, now_ms, max_decompressed), config)
@@ -192,7 +216,8 @@ def admit(
             )
     else:
         header = _read_own(batch)
-    view: memoryview = batch  # type: ignore[assignment]
+    assert batch is not None
+    view = batch
     size = header.size
     if size != len(view):
         view = view[:size]  # the bytes behind it are no whole batch, and Kafka drops them too
