@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections import ChainMap
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from odradek.broker.controller.auto_topic_creation import AutoCreatedTopic, TopicCreator
 from odradek.broker.metadata.cache import NO_LEADER, MetadataCache, TopicMetadata
@@ -46,7 +46,20 @@ PARTITIONS_AT_ONCE = 1000
 """Partitions that are encoded without an interruption: some milliseconds."""
 ELEMENTS_AT_ONCE = 10_000
 """Encoded topics that are added to a response without an interruption: a millisecond."""
+MOST_KEPT = 500
+"""Whole responses of one topic that are kept, by topic, version and listener."""
+FEW_PARTITIONS = 16
+"""A topic with more is encoded from its kept bytes each time: such a request is rarer, and the response larger."""
 _Topics = list[TopicMetadata | m.MetadataResponse.MetadataResponseTopic]
+
+
+class _Kept(NamedTuple):
+    """A response, valid while these are the topic, the live brokers and the controller."""
+
+    topic: TopicMetadata
+    live: object
+    controller_id: int
+    response: m.MetadataResponse
 
 
 class Metadata:
@@ -77,9 +90,12 @@ class Metadata:
         self._auth = auth
         self._quotas = quotas
         self._reply_in_turns = reply_in_turns
+        self._kept: dict[tuple[str | None, int, str], _Kept] = {}
 
     def handle(self, call: Call, request: m.MetadataRequest) -> m.MetadataResponse | None:
         topics = request.topics
+        if (kept := self._find_kept(call, request)) is not None:
+            return kept
         if topics is None or (call.version == 0 and not topics):
             return self._response(call, request, self._all_topics(call))
         if call.version >= 10 and any(each.name is None and each.topic_id == NO_TOPIC_ID for each in topics):
@@ -210,7 +226,42 @@ class Metadata:
             ) or self._answers.partitions_to_encode(known, form, reachable) > PARTITIONS_AT_ONCE:
                 self._reply_in_turns(call, lambda: self._make_response(call, request, topics))
                 return None
-        return self._make_response(call, request, topics)
+        response = self._make_response(call, request, topics)
+        if self._is_kept(request) and isinstance(topics[0], TopicMetadata):
+            self._keep(call, topics[0], response)
+        return response
+
+    # ---- requests of one topic, whose response is kept while nothing changes
+
+    def _is_kept(self, request: m.MetadataRequest) -> bool:
+        """Whether the response is the same for every client: one topic by name, without authorization and quotas."""
+        topics = request.topics
+        return (
+            topics is not None
+            and len(topics) == 1
+            and topics[0].topic_id == NO_TOPIC_ID
+            and not (request.include_cluster_authorized_operations or request.include_topic_authorized_operations)
+            and not (self._auth.is_enabled or self._quotas.is_active)
+        )
+
+    def _find_kept(self, call: Call, request: m.MetadataRequest) -> m.MetadataResponse | None:
+        if not self._is_kept(request):
+            return None
+        cache, name, listener = self._metadata_cache, request.topics[0].name, call.listener  # type: ignore[index]
+        kept = self._kept.get((name, call.version, listener))
+        if kept is None or kept.topic is not cache.topics.get(kept.topic.name):
+            return None
+        is_valid = kept.live is cache.live_brokers(listener) and kept.controller_id == cache.controller_id
+        return kept.response if is_valid else None
+
+    def _keep(self, call: Call, topic: TopicMetadata, response: m.MetadataResponse) -> None:
+        if len(topic.partitions) > FEW_PARTITIONS:
+            return
+        if len(self._kept) >= MOST_KEPT:
+            self._kept.clear()
+        live = self._metadata_cache.live_brokers(call.listener)
+        kept = _Kept(topic, live, self._metadata_cache.controller_id, response)
+        self._kept[topic.name, call.version, call.listener] = kept
 
     def _make_response(self, call: Call, request: m.MetadataRequest, topics: _Topics) -> m.MetadataResponse:
         metadata_cache, version = self._metadata_cache, call.version

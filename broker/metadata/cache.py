@@ -58,11 +58,18 @@ class TopicMetadata(NamedTuple):
     partitions: tuple[PartitionMetadata, ...]
 
 
+_Live = tuple[
+    dict[int, "BrokerMetadata"], "BrokerMetadata | None", tuple[tuple["BrokerMetadata", "ListenerAddress"], ...]
+]
+"""What the live brokers of a listener were found in, and these."""
+
+
 class MetadataCache:
     """The brokers and topics of the last UpdateMetadata requests."""
 
     __slots__ = (
         "_by_id",
+        "_live",
         "_topic_watchers",
         "_watchers",
         "brokers",
@@ -84,6 +91,7 @@ class MetadataCache:
         """This broker, for responses before a controller has sent the live brokers. A client that receives an empty
         list of brokers may drop those that it has, and then has no broker left to connect to (librdkafka)."""
         self._by_id: dict[bytes, str] = {}
+        self._live: dict[str, _Live] = {}
         self._watchers: dict[Callable[[], None], None] = {}
         self._topic_watchers: list[Callable[[str], None]] = []
 
@@ -169,8 +177,15 @@ class MetadataCache:
         topic = self.topics.get(name)
         return topic.topic_id if topic is not None else bytes(16)
 
-    def live_brokers(self, listener: str) -> list[tuple[BrokerMetadata, ListenerAddress]]:
-        """The brokers that have a listener, by id, with its endpoint; this broker alone before UpdateMetadata."""
+    def live_brokers(self, listener: str) -> tuple[tuple[BrokerMetadata, ListenerAddress], ...]:
+        """The brokers that have a listener, by id, with its endpoint; this broker alone before UpdateMetadata. The
+        tuple is the same object until the brokers change.
+        """
+        known = self._live.get(listener)
+        if known is not None and known[0] is self.brokers and known[1] is self.own:
+            return known[2]
         own = {} if self.own is None else {self.own.broker_id: self.own}
         found = ((broker, broker.endpoint(listener)) for _, broker in sorted((self.brokers or own).items()))
-        return [(broker, endpoint) for broker, endpoint in found if endpoint is not None]
+        live = tuple((broker, endpoint) for broker, endpoint in found if endpoint is not None)
+        self._live[listener] = self.brokers, self.own, live
+        return live
