@@ -13,6 +13,7 @@ from odradek.streams.context import TaskContext
 from odradek.streams.errors import SerializationError, StreamsError
 from odradek.streams.nodes import default_serde
 from odradek.streams.records import NO_TIMESTAMP, Process, Record, RecordMetadata
+from odradek.streams.serdes.formats import strict_deserializer
 from odradek.streams.timestamps import fail_on_invalid_timestamp
 from odradek.streams.topology import SourceNode, TimestampExtractor
 
@@ -37,6 +38,8 @@ class RecordQueue:
     """
 
     __slots__ = (
+        "_read_key",
+        "_read_value",
         "added",
         "consumed",
         "context",
@@ -63,8 +66,11 @@ class RecordQueue:
         where = f"source {source.name} of topic {topic}"
         key_serde = default_serde(source.key, "default.key.serde", context, f"{where} (keys; Consumed)")
         value_serde = default_serde(source.value, "default.value.serde", context, f"{where} (values; Consumed)")
-        self.read_key = key_serde.for_topic(topic, True).deserialize
-        self.read_value = value_serde.for_topic(topic, False).deserialize
+        self._read_key = key_serde.for_topic(topic, True).deserialize
+        self._read_value = value_serde.for_topic(topic, False).deserialize
+        self.read_key = strict_deserializer(self._read_key)
+        self.read_value = strict_deserializer(self._read_value)
+        """For the record loop, which calls `read_again` after an error of either."""
         extractor = source.extractor or context.config.get("default.timestamp.extractor")
         # None is the same rule as that extractor's, within the loop.
         self.extract: TimestampExtractor | None = None if extractor is fail_on_invalid_timestamp else extractor
@@ -90,9 +96,7 @@ class RecordQueue:
         context.headers = message.headers()
         timestamp = context.timestamp = message.timestamp()[1]
         try:
-            key, value = message.key(), message.value()
-            key = None if key is None else self.read_key(key)
-            value = None if value is None else self.read_value(value)
+            key, value = self._read(message)
         except Exception as error:
             self.handle_unreadable(message, error)
             self._skip()
@@ -107,6 +111,22 @@ class RecordQueue:
             return None
         self.head = key, value, timestamp, message
         return self.head
+
+    def _read(self, message: Message) -> tuple[Any, Any]:
+        key, value = message.key(), message.value()
+        return None if key is None else self._read_key(key), None if value is None else self._read_value(value)
+
+    def read_again(self, message: Message, error: Exception) -> tuple[Any, Any] | None:
+        """Key and value of a record that the record loop failed to read; None where the handler drops it. Raises as
+        `handle_unreadable` does.
+        """
+        if isinstance(error, UnicodeDecodeError):  # the texts of Java's deserializer may be no UTF-8
+            try:
+                return self._read(message)
+            except Exception as again:
+                error = again
+        self.handle_unreadable(message, error)
+        return None
 
     def handle_unreadable(self, message: Message, error: Exception) -> None:
         """Call the handler for a record that cannot be read. Raises SerializationError where it returns FAIL."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import operator
+from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -179,7 +180,7 @@ class Task:
     def _process_batch(self, queue: RecordQueue, most: int) -> int:
         """Process the records of the only partition."""
         context, messages = self.context, queue.messages
-        take, process = messages.popleft, queue.process
+        process = queue.process
         read_key, read_value = queue.read_key, queue.read_value
         plain = queue.extract is None and queue.head is None
         count = min(most, len(messages))
@@ -193,7 +194,7 @@ class Task:
         context.commit_needed = True  # also where a record fails: stores contain the changes of earlier records
         stream_time = context.stream_time
         kind: Any = type(messages[0])  # a client's messages are of one class: `map` calls its methods without a lookup
-        batch = [take() for _ in range(count)]
+        batch = _take(messages, count)
         rows = zip(
             batch,
             *(map(get, batch) for get in (kind.offset, kind.timestamp, kind.headers, kind.key, kind.value)),
@@ -210,8 +211,10 @@ class Task:
                     if value is not None:
                         value = read_value(value)
                 except Exception as error:
-                    queue.handle_unreadable(message, error)
-                    continue
+                    read = queue.read_again(message, error)
+                    if read is None:
+                        continue
+                    key, value = read
                 if timestamp < 0:
                     queue.reject_timestamp(timestamp)
                     continue
@@ -323,3 +326,13 @@ class Task:
                 failed = failed or error
         if failed is not None:
             raise failed
+
+
+def _take(messages: deque[Message], count: int) -> list[Message]:
+    """Remove the first messages."""
+    if count == len(messages):
+        batch = list(messages)
+        messages.clear()
+        return batch
+    take = messages.popleft
+    return [take() for _ in range(count)]

@@ -83,6 +83,13 @@ def _from_utf8(data: bytes) -> str:
     return data.decode("utf-8", "replace")  # Java's decoder replaces, too
 
 
+def strict_deserializer(deserialize: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
+    """A faster function with the same results as `deserialize`, if there is one: of bytes that are not UTF-8 it raises
+    UnicodeDecodeError, and the caller calls `deserialize`. Otherwise `deserialize` itself.
+    """
+    return bytes.decode if deserialize is _from_utf8 else deserialize
+
+
 def _same(value: bytes) -> bytes:
     if type(value) is not bytes:
         raise SerializationError(f"expected bytes, not {type(value).__name__}")
