@@ -10,22 +10,20 @@ falls behind would show its queue and not its latency.
 
 from __future__ import annotations
 
+import functools
 import os
-import shutil
 import statistics
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Final, Literal
 
 from odradek.protocol import messages as m
 from odradek.wire import METADATA_VERSION, Wire, parse_address
 from tests.benchmarks import crowd_loads, logs, usage
+from tests.benchmarks.broker_course import BrokerCourse
 from tests.benchmarks.cases import TOOL_START_S
 from tests.benchmarks.cluster_cases import Measure
-from tests.benchmarks.cluster_rounds import ClusterSample
 from tests.benchmarks.contestants import Contestant, contestant
 from tests.benchmarks.crowd_loads import (
     IDLE_CONSUMERS,
@@ -38,7 +36,8 @@ from tests.benchmarks.crowd_loads import (
     SMALL_RECORD_BYTES,
 )
 from tests.benchmarks.log_cases import ends_of
-from tests.benchmarks.rounds import MB, Failure, Say
+from tests.benchmarks.picking import pick_from
+from tests.benchmarks.rounds import MB
 
 NAMES: Final = ("kafka", "odradek")
 SMALL_PARTITIONS: Final = 20
@@ -133,46 +132,20 @@ CROWD_CASES: tuple[CrowdCase, ...] = (
 
 def pick(names: Sequence[str]) -> tuple[list[CrowdCase], list[str]]:
     """The cases of these names, all if there are none, and the names that are of no such case."""
-    known = {case.name: case for case in CROWD_CASES}
-    if not names:
-        return list(CROWD_CASES), []
-    return [known[name] for name in names if name in known], [name for name in names if name not in known]
+    return pick_from(CROWD_CASES, names)
 
 
-class CrowdCourse:
-    """The cases, one after the other, each with all rounds. The results are in `samples` and `failures`.
-
-    Only the first round of each case begins after `budget_s`.
-    """
-
-    def __init__(
-        self, folder: Path, names: Sequence[str], rounds: int, say: Say, *, budget_s: float, warm_up: bool = True
-    ) -> None:
-        self.samples: list[ClusterSample] = []
-        self.failures: list[Failure] = []
-        self._folder = folder
-        self._names = names
-        self._rounds = rounds
-        self._first = 0 if warm_up else 1
-        self._say = say
-        self._deadline = time.monotonic() + budget_s
+class CrowdCourse(BrokerCourse):
+    """The cases, one after the other, each with all rounds."""
 
     def run(self, cases: Sequence[CrowdCase]) -> None:
         """Run them all. A failure is recorded and does not end the rest."""
-        contestants: list[Contestant] = []
-        with ExitStack() as stack:
-            for name in self._names:
-                folder = self._folder / name
-                folder.mkdir()
-                stack.callback(shutil.rmtree, folder, ignore_errors=True)
-                contestants.append(contestant(name, folder))
-                stack.callback(contestants[-1].close)
-                contestants[-1].start()
+        with self._brokers(contestant) as contestants:
             for case in cases:
                 try:
                     self._run_case(case, contestants)
                 except Exception as error:
-                    self._fail(case, "both", 0, error)
+                    self._fail(case.name, "both", 0, error)
 
     def _run_case(self, case: CrowdCase, contestants: Sequence[Contestant]) -> None:
         # The many partitions come last: they stay until the brokers end.
@@ -181,22 +154,12 @@ class CrowdCourse:
             for each in contestants:
                 self._say(f"{case.name}: making {case.amount}: {each.name}")
                 each.make_topic(case.name, int(case.size))
-        for number in range(self._first, self._rounds + 1):
-            if number > 1 and time.monotonic() > self._deadline:
-                self._say(f"the time is up: {number - 1} rounds of {case.name} were counted")
-                return
+        for number in self._rounds_in_time(case.name):
             load = case if number or case.kind == "partitions" else case.scaled(_WARM_UP_SHARE)
             if number == 0 and case.kind == "partitions":
                 continue  # every round is a start
             for each in contestants:
-                self._say(f"{f'round {number}' if number else 'warm-up'}, {case.name}: {each.name}")
-                try:
-                    measured = measure(each, load, number, rate_mb)
-                except Exception as error:
-                    self._fail(case, each.name, number, error)
-                else:
-                    if number:
-                        self.samples.append(ClusterSample(case.name, each.name, number, measured))
+                self._keep(case.name, each.name, number, functools.partial(measure, each, load, number, rate_mb))
 
     def _common_rate(self, contestants: Sequence[Contestant], seconds: float) -> float:
         """The highest rate that all sustain, in MB a second; the lowest of all, with a printed note, where none
@@ -210,10 +173,6 @@ class CrowdCourse:
             behind = ", ".join(name for name, held in trials.items() if not held)
             self._say(f"{rate_mb} MB/s is more than this machine allows: {behind} fell behind")
         return RATES_MB[-1]
-
-    def _fail(self, case: CrowdCase, who: str, number: int, error: Exception) -> None:
-        self.failures.append(Failure(case.name, who, number, f"{type(error).__name__}: {error}"))
-        self._say(f"    failed: {self.failures[-1].reason}")
 
 
 def measure(one: Contestant, load: CrowdCase, number: int, rate_mb: float) -> Mapping[str, float]:

@@ -51,6 +51,7 @@ from tests.benchmarks.cases import TOOL_START_S
 from tests.benchmarks.cluster_cases import Measure
 from tests.benchmarks.cluster_rounds import ClusterSample
 from tests.benchmarks.contestants import PROPERTIES
+from tests.benchmarks.picking import pick_from
 from tests.benchmarks.rounds import MB, Failure, Say
 from tests.jvm.kafka import STOCK_JVM, Kafka
 from tests.registry.zookeeper_server import ZooKeeperServer
@@ -131,10 +132,7 @@ LOG_CASES: tuple[LogCase, ...] = (
 
 def pick(names: Sequence[str]) -> tuple[list[LogCase], list[str]]:
     """The cases of these names, all if there are none, and the names that are not of a case here."""
-    known = {case.name: case for case in LOG_CASES}
-    if not names:
-        return list(LOG_CASES), []
-    return [known[name] for name in names if name in known], [name for name in names if name not in known]
+    return pick_from(LOG_CASES, names)
 
 
 class LogCourse:

@@ -7,22 +7,19 @@ ticks of 10 ms, so a case lasts until the broker has used a second or so.
 
 from __future__ import annotations
 
-import shutil
-import time
+import functools
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Final
 
 from tests.benchmarks import request_groups, request_loads, request_servers, request_transactions
+from tests.benchmarks.broker_course import BrokerCourse
 from tests.benchmarks.cluster_cases import Measure
-from tests.benchmarks.cluster_rounds import ClusterSample
+from tests.benchmarks.picking import pick_from
 from tests.benchmarks.request_groups import Rebalances
 from tests.benchmarks.request_loads import LONG_POLL_MS, RECORD_BYTES, Prepare
 from tests.benchmarks.request_servers import Server, Servers
 from tests.benchmarks.request_transactions import PRODUCERS
-from tests.benchmarks.rounds import Failure, Say
 
 NAMES: Final = ("kafka", "odradek")
 GROUP: Final = "requests"
@@ -139,63 +136,23 @@ def pick(names: Sequence[str]) -> tuple[list[RequestCase], list[str]]:
     """The cases of these names, all if there are none or the name of the group, and the names that are of no such
     case.
     """
-    known = {case.name: case for case in REQUEST_CASES}
-    others = [name for name in names if name not in known and name != GROUP]
-    if not names or GROUP in names:
-        return list(REQUEST_CASES), others
-    return [known[name] for name in names if name in known], others
+    picked, others = pick_from(REQUEST_CASES, [name for name in names if name != GROUP])
+    return (list(REQUEST_CASES) if GROUP in names else picked), others
 
 
-class RequestCourse:
-    """All cases in each round. The results are in `samples` and `failures`.
-
-    Only the first round begins after `budget_s`.
-    """
-
-    def __init__(
-        self, folder: Path, names: Sequence[str], rounds: int, say: Say, *, budget_s: float, warm_up: bool = True
-    ) -> None:
-        self.samples: list[ClusterSample] = []
-        self.failures: list[Failure] = []
-        self._folder = folder
-        self._names = names
-        self._rounds = range(0 if warm_up else 1, rounds + 1)
-        self._say = say
-        self._deadline = time.monotonic() + budget_s
+class RequestCourse(BrokerCourse):
+    """All cases in each round."""
 
     def run(self, cases: Sequence[RequestCase]) -> None:
         """Run them all. A failure is recorded and does not end the rest."""
         for kind in dict.fromkeys(case.servers for case in cases):
-            with ExitStack() as stack:
-                servers: list[Server] = []
-                for name in self._names:
-                    folder = self._folder / name
-                    folder.mkdir()
-                    stack.callback(shutil.rmtree, folder, ignore_errors=True)
-                    servers.append(request_servers.make(kind, name, folder))
-                    stack.callback(servers[-1].close)
-                    servers[-1].start()
-                self._run(servers, [case for case in cases if case.servers == kind])
-
-    def _run(self, servers: Sequence[Server], cases: Sequence[RequestCase]) -> None:
-        for number in self._rounds:
-            if number > 1 and time.monotonic() > self._deadline:
-                self._say(f"the time is up: {number - 1} rounds were counted")
-                return
-            self._say(f"round {number} of {self._rounds[-1]}" if number else "warm-up")
-            for case in cases:
-                for each in servers:
-                    self._measure(each, case, number)
-
-    def _measure(self, one: Server, case: RequestCase, number: int) -> None:
-        try:
-            measured = measure(one, case, f"{case.name}-{number}")
-        except Exception as error:
-            self.failures.append(Failure(case.name, one.name, number, f"{type(error).__name__}: {error}"))
-            self._say(f"    failed: {case.name}, {one.name}: {self.failures[-1].reason}")
-        else:
-            if number:
-                self.samples.append(ClusterSample(case.name, one.name, number, measured))
+            with self._brokers(functools.partial(request_servers.make, kind)) as servers:
+                for number in self._rounds_in_time("all cases"):
+                    for case in cases:
+                        if case.servers == kind:
+                            for each in servers:
+                                run = functools.partial(measure, each, case, f"{case.name}-{number}")
+                                self._keep(case.name, each.name, number, run)
 
 
 def measure(one: Server, case: RequestCase, topic: str) -> Mapping[str, float]:

@@ -1,4 +1,4 @@
-"""Who answers the small requests: one broker, one of the newest Kafka, or the leader in a cluster of three.
+"""The servers of the small requests: one broker, one of the newest Kafka, or the leader in a cluster of three.
 
 Kafka with ZooKeeper has no consumer protocol, so for that one the rival is Kafka 4.3.0 with KRaft.
 """
@@ -26,7 +26,7 @@ _POLL_S: Final = 0.02
 
 
 class Server(Protocol):
-    """Who answers."""
+    """A broker or a cluster."""
 
     name: str
 

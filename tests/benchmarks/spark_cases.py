@@ -9,6 +9,7 @@ or loses by the broker and not the limit of Spark.
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
 import time
@@ -25,11 +26,12 @@ from odradek.spark_jobs.connector import JARS_VARIABLE
 from odradek.spark_jobs.kafka_admin import KafkaAdmin
 from odradek.spark_jobs.session import open_session
 from tests.benchmarks import usage
+from tests.benchmarks.broker_course import BrokerCourse
 from tests.benchmarks.cases import TOOL_START_S
 from tests.benchmarks.cluster_cases import Measure
-from tests.benchmarks.cluster_rounds import ClusterSample
 from tests.benchmarks.contestants import Contestant, contestant
-from tests.benchmarks.rounds import MB, Failure, Say
+from tests.benchmarks.picking import pick_from
+from tests.benchmarks.rounds import MB
 from tests.jvm.jars import classpath
 from tests.jvm.java import find_java, java_home
 
@@ -86,41 +88,15 @@ SPARK_CASES: tuple[SparkCase, ...] = tuple(
 
 def pick(names: Sequence[str]) -> tuple[list[SparkCase], list[str]]:
     """The cases of these names, all if there are none, and the names that are not of a case here."""
-    known = {case.name: case for case in SPARK_CASES}
-    if not names:
-        return list(SPARK_CASES), []
-    return [known[name] for name in names if name in known], [name for name in names if name not in known]
+    return pick_from(SPARK_CASES, names)
 
 
-class SparkCourse:
-    """The cases, one after the other, each with all rounds. The results are in `samples` and `failures`.
-
-    Only the first round of each case begins after `budget_s`.
-    """
-
-    def __init__(
-        self, folder: Path, names: Sequence[str], rounds: int, say: Say, *, budget_s: float, warm_up: bool = True
-    ) -> None:
-        self.samples: list[ClusterSample] = []
-        self.failures: list[Failure] = []
-        self._folder = folder
-        self._names = names
-        self._rounds = rounds
-        self._first = 0 if warm_up else 1
-        self._say = say
-        self._deadline = time.monotonic() + budget_s
+class SparkCourse(BrokerCourse):
+    """The cases, one after the other, each with all rounds."""
 
     def run(self, cases: Sequence[SparkCase]) -> None:
         """Run them all. A failure is recorded and does not end the rest."""
-        contestants: list[Contestant] = []
-        with ExitStack() as stack:
-            for name in self._names:
-                folder = self._folder / name
-                folder.mkdir()
-                stack.callback(shutil.rmtree, folder, ignore_errors=True)
-                contestants.append(contestant(name, folder))
-                stack.callback(contestants[-1].close)
-                contestants[-1].start()
+        with self._brokers(contestant) as contestants, ExitStack() as stack:
             own = active() is None
             spark = session()
             if own:
@@ -136,27 +112,15 @@ class SparkCourse:
                 each.make_topic(source, PARTITIONS)
                 fill(each.bootstrap, source, case)
         except Exception as error:
-            self._fail(case, "both", 0, error)
+            self._fail(case.name, "both", 0, error)
             return
-        for number in range(self._first, self._rounds + 1):
-            if number > 1 and time.monotonic() > self._deadline:
-                self._say(f"the time is up: {number - 1} rounds of {case.name} were counted")
-                break
+        for number in self._rounds_in_time(case.name):
             for each in contestants:
-                self._say(f"{f'round {number}' if number else 'warm-up'}, {case.name}: {each.name}")
-                try:
-                    measured = measure(spark, each, case, source, self._folder / each.name / f"{case.name}-{number}")
-                except Exception as error:
-                    self._fail(case, each.name, number, error)
-                else:
-                    if number:
-                        self.samples.append(ClusterSample(case.name, each.name, number, measured))
+                folder = self._folder / each.name / f"{case.name}-{number}"
+                run = functools.partial(measure, spark, each, case, source, folder)
+                self._keep(case.name, each.name, number, run)
         for each in contestants:
             each.drop_topic(source)
-
-    def _fail(self, case: SparkCase, who: str, number: int, error: Exception) -> None:
-        self.failures.append(Failure(case.name, who, number, f"{type(error).__name__}: {error}"))
-        self._say(f"    failed: {self.failures[-1].reason}")
 
 
 def active() -> SparkSession | None:

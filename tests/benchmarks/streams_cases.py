@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from tests.benchmarks.picking import pick_from
 from tests.benchmarks.streams_topologies import Kind
 
 OURS: Final = "odradek"
@@ -110,7 +111,4 @@ STREAMS_CASES: Final[tuple[StreamsCase, ...]] = (
 
 def pick(names: Sequence[str]) -> tuple[list[StreamsCase], list[str]]:
     """The cases of these names, all if there are none, and the names that are not of a case here."""
-    known = {case.name: case for case in STREAMS_CASES}
-    if not names:
-        return list(STREAMS_CASES), []
-    return [known[name] for name in names if name in known], [name for name in names if name not in known]
+    return pick_from(STREAMS_CASES, names)
