@@ -131,11 +131,14 @@ class Fetch:
             plain = self._read_plain(call.version, context, request)
             if plain is not None and (request.max_wait_ms <= 0 or plain.is_enough):
                 return plain.response(context, has_topic_ids=call.version >= TOPIC_IDS_FROM)
-        reading = FetchReading(self._reader, self, call, request, context, replica_id, replica_epoch, denied)
+        make_reading = partial(
+            FetchReading, self._reader, self, call, request, context, replica_id, replica_epoch, denied
+        )
         if plain is not None:
-            reading.is_plain = True
-            self._reader.wait(call, reading, plain.sizes, request.max_wait_ms)
+            respond = partial(self._respond_unchanged, context)
+            self._reader.wait_for_change(call, plain, make_reading, respond, request.max_wait_ms)
             return None
+        reading = make_reading()
         if self._quotas.is_active and not call.from_follower:
             fields = FIELD_BYTES * (1 + len(context.partitions))
             reading.limit(max(0, self._quotas.most_fetch_bytes(call) - fields))
@@ -206,13 +209,11 @@ class Fetch:
         conversion.run(self._worker, partial(call.reply, response), call.connection.close)
         return None
 
-    def respond_plain(self, call: Call, reading: FetchReading) -> m.FetchResponse | None:
-        """The response of a plain read now; None where it takes another one."""
-        if self._quotas.is_active:
+    def _respond_unchanged(self, context: FetchContext, plain: PlainRead) -> m.FetchResponse | None:
+        """The response to a plain fetch at its deadline, if no partition has changed; otherwise None."""
+        if self._quotas.is_active or not plain.is_unchanged(context):
             return None
-        context = reading.context
-        plain = self._reader.read_plain(context, reading.isolation_level, reading.max_bytes, reading.min_bytes)
-        return None if plain is None else plain.response(context, has_topic_ids=call.version >= TOPIC_IDS_FROM)
+        return plain.response(context, has_topic_ids=False)
 
     def _read_plain(self, version: int, context: FetchContext, request: m.FetchRequest) -> PlainRead | None:
         """The plain read of a consumer's session, None where the request takes another one."""
@@ -221,6 +222,7 @@ class Fetch:
             or request.rack_id
             or self._quotas.is_active
             or len(context.partitions) > FEW_PARTITIONS
+            or in_turn()
         ):
             return None
         max_bytes = self._reader.max_bytes(request.max_bytes)

@@ -14,13 +14,14 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from odradek.broker.replication.partition import Replica
-from odradek.broker.replication.plain_fetch import FEW_PARTITIONS
+from odradek.broker.replication.plain_fetch import FEW_PARTITIONS, PlainRead
 from odradek.broker.runtime.purgatory import DelayedOperation
 from odradek.broker.runtime.turns import turns_of_caller
 
 if TYPE_CHECKING:
     from odradek.broker.network.dispatcher import Call
     from odradek.broker.replication.fetch_reader import FetchReading
+    from odradek.protocol.messages import FetchResponse
 
 
 class DelayedFetch(DelayedOperation[Replica]):
@@ -87,6 +88,60 @@ class DelayedFetch(DelayedOperation[Replica]):
     def _respond(self) -> None:
         if self._call.closed:
             return
-        response = self._reading.finish() if self._is_ready else self._reading.read_and_finish()
+        if not self._is_ready:
+            self._reading.try_read()
+        response = self._reading.finish()
         if response is not None:
             self._call.reply(response)
+
+
+class DelayedPlainFetch(DelayedFetch):
+    """A fetch whose plain read has found too little. It makes its `FetchReading` when one of its partitions has
+    changed; at the deadline without a change it responds without another read.
+    """
+
+    __slots__ = ("_has_changed", "_make_reading", "_plain", "_respond_plain")
+
+    def __init__(
+        self,
+        call: Call,
+        plain: PlainRead,
+        make_reading: Callable[[], FetchReading],
+        respond: Callable[[PlainRead], FetchResponse | None],
+        run: Callable[[Callable[[], None]], None],
+    ) -> None:
+        """`respond` makes the response of the plain read if it is still right; None where it takes another read."""
+        DelayedOperation.__init__(self)
+        self._call = call
+        self._plain = plain
+        self._make_reading = make_reading
+        self._respond_plain = respond
+        self._has_changed = False
+        self._sizes = plain.sizes
+        self._found = plain.found
+        self._is_ready = False
+        self._run_in_turns = None
+        self._run = run
+        call.operation = self
+
+    def try_complete_all(self) -> None:
+        """A consumer's fetch changes no partition that it has read."""
+
+    def try_complete(self, replica: Replica) -> None:
+        self._begin_reading()
+        super().try_complete(replica)
+
+    def _begin_reading(self) -> None:
+        if not self._has_changed:
+            self._has_changed = True
+            self._reading = self._make_reading()
+
+    def _respond(self) -> None:
+        if self._call.closed:
+            return
+        response = None if self._has_changed else self._respond_plain(self._plain)
+        if response is not None:
+            self._call.reply(response)
+            return
+        self._begin_reading()
+        super()._respond()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from odradek.broker.metadata.cache import MetadataCache
 from odradek.broker.quota.replication_quota_manager import ReplicationQuotaManager
-from odradek.broker.replication.delayed_fetch import DelayedFetch
+from odradek.broker.replication.delayed_fetch import DelayedFetch, DelayedPlainFetch
 from odradek.broker.replication.partition import READ_COMMITTED, LogConfig, Replica, Replicas
 from odradek.broker.replication.plain_fetch import PlainRead, read_plain
 from odradek.broker.replication.replica_selector import NO_PREFERENCE, ReplicaSelector, leader_selector
@@ -59,10 +59,6 @@ class FetchResponder(Protocol):
         """The response for the last read; None if it is sent later."""
         ...
 
-    def respond_plain(self, call: Call, reading: FetchReading) -> m.FetchResponse | None:
-        """The response of a plain read now; None where it takes another one."""
-        ...
-
 
 def at_once(work: Callable[[], None]) -> None:
     """Call the function now."""
@@ -98,12 +94,20 @@ class FetchReader:
         sizes, ready = reading.try_read()
         if ready or max_wait_ms <= 0 or not sizes:
             return reading.finish()
-        self.wait(call, reading, sizes, max_wait_ms)
+        self._purgatory.try_complete_else_watch(DelayedFetch(call, reading, sizes, self._run), sizes, max_wait_ms)
         return None
 
-    def wait(self, call: Call, reading: FetchReading, sizes: dict[Replica, int], max_wait_ms: int) -> None:
-        """Wait for up to `max_wait_ms`; `sizes` has the bytes that there are in each replica."""
-        self._purgatory.try_complete_else_watch(DelayedFetch(call, reading, sizes, self._run), sizes, max_wait_ms)
+    def wait_for_change(
+        self,
+        call: Call,
+        plain: PlainRead,
+        make_reading: Callable[[], FetchReading],
+        respond: Callable[[PlainRead], m.FetchResponse | None],
+        max_wait_ms: int,
+    ) -> None:
+        """Wait for up to `max_wait_ms` after a plain read that has found too little; see `DelayedPlainFetch`."""
+        operation = DelayedPlainFetch(call, plain, make_reading, respond, self._run)
+        self._purgatory.try_complete_else_watch(operation, plain.sizes, max_wait_ms)
 
     def read_plain(
         self, context: FetchContext, isolation_level: int, max_bytes: int, min_bytes: int
@@ -184,15 +188,14 @@ class FetchReading:
         "_follower",
         "_follower_epoch",
         "_ids",
+        "_isolation",
         "_leader_only",
+        "_max_bytes",
         "_rack",
         "_reader",
         "_responder",
         "_version",
         "context",
-        "is_plain",
-        "isolation_level",
-        "max_bytes",
         "min_bytes",
         "results",
     )
@@ -222,20 +225,18 @@ class FetchReading:
         self._follower_epoch = replica_epoch
         self._rack = request.rack_id
         self._leader_only = replica_id >= 0 or version < RACKS_FROM
-        self.isolation_level = request.isolation_level
-        self.max_bytes = reader.max_bytes(request.max_bytes)
-        self.min_bytes = min(request.min_bytes, self.max_bytes)  # as Kafka; no cap of max_wait_ms there
+        self._isolation = request.isolation_level
+        self._max_bytes = reader.max_bytes(request.max_bytes)
+        self.min_bytes = min(request.min_bytes, self._max_bytes)  # as Kafka; no cap of max_wait_ms there
         self._ends = 0
         """The sum of the end offsets of a follower's partitions at the last read."""
-        self.is_plain = False
-        """Whether a plain read may be enough (`plain_fetch`)."""
         self.results: list[Result] = []
         """The partitions of the last read, in the order of the request."""
 
     def limit(self, most_bytes: int) -> None:
         """Limit the size of the response further: no consumer gets more at once than its quota allows."""
-        self.max_bytes = min(self.max_bytes, most_bytes)
-        self.min_bytes = min(self.min_bytes, self.max_bytes)
+        self._max_bytes = min(self._max_bytes, most_bytes)
+        self.min_bytes = min(self.min_bytes, self._max_bytes)
 
     def try_read(self) -> tuple[dict[Replica, int], bool]:
         """Read every partition once.
@@ -243,7 +244,7 @@ class FetchReading:
         Returns the bytes found in each replica, and whether to send the response now: because there is enough data, or
         because the response of a partition must not wait.
         """
-        left, found, urgent, denied = self.max_bytes, 0, False, self._denied
+        left, found, urgent, denied = self._max_bytes, 0, False, self._denied
         self._ends = 0
         sizes: dict[Replica, int] = {}
         results: list[Result] = []
@@ -336,19 +337,19 @@ class FetchReading:
         self._bounds(replica, data)
         if self._follower != CONSUMER:
             upper = log.end_offset
-        elif self.isolation_level == READ_COMMITTED:
+        elif self._isolation == READ_COMMITTED:
             upper = data.last_stable_offset
         else:
             upper = data.high_watermark
         version = self._version
         if version < ZSTD_FROM:
             _check_format(log.config, version)
-        if max_bytes < 0 and (wanted.max_bytes < 0 or self.max_bytes < 0):
+        if max_bytes < 0 and (wanted.max_bytes < 0 or self._max_bytes < 0):
             raise KafkaError(ErrorCode.INVALID_REQUEST, "the maximum size of the response is negative")
         whole = at_least_one and version >= AT_LEAST_ONE_FROM
         part = replica.read(wanted.fetch_offset, max(0, max_bytes), upper=upper, at_least_one=whole)
         size = 0 if part.incomplete else len(part.records)  # a reader cannot use a truncated batch
-        if self.isolation_level == READ_COMMITTED and self._follower == CONSUMER:
+        if self._isolation == READ_COMMITTED and self._follower == CONSUMER:
             end = min(upper, log.search.upper_bound(part, log.end_offset)) if size else 0
             aborted = log.search.aborted_transactions(wanted.fetch_offset, end) if size else ()
             data.aborted_transactions = [
@@ -413,11 +414,3 @@ class FetchReading:
     def finish(self) -> m.FetchResponse | None:
         """The response for the last read; None if it is sent later."""
         return self._responder.respond(self._call, self)
-
-    def read_and_finish(self) -> m.FetchResponse | None:
-        """The response for a read now; None if it is sent later."""
-        response = self._responder.respond_plain(self._call, self) if self.is_plain else None
-        if response is None:
-            self.try_read()
-            response = self.finish()
-        return response

@@ -211,7 +211,12 @@ class Replica:
             metrics.messages_in += appended.last_offset - appended.first_offset + 1
             if api_version < BATCHES_SINCE:
                 metrics.produce_conversions += appended.last_offset - appended.first_offset + 1
-            self._grown(now_ms)
+            if self.log.config.flushes or machine.remotes:
+                self._grown(now_ms)
+            else:  # the same, for most batches
+                machine.appended(appended.last_offset + 1, 0)
+                if self.watchers:
+                    check_and_complete(self)
         return appended
 
     def _count_refusal(self, records: memoryview | Prepared | None, code: ErrorCode) -> None:

@@ -40,6 +40,17 @@ class PlainRead:
         self.is_enough = False
         """Whether there are as many bytes as the request waits for."""
 
+    def is_unchanged(self, context: FetchContext) -> bool:
+        """Whether the session has nothing new as long as no partition has notified its watchers: retention moves the
+        start of a log without that, and a disk fails.
+        """
+        if self.changed:
+            return False
+        for replica, wanted in zip(self.sizes, context.partitions, strict=True):
+            if replica.machine.role is not LEADER or replica.log.start_offset != wanted.sent_log_start_offset:
+                return False
+        return True
+
     def response(self, context: FetchContext, *, has_topic_ids: bool) -> m.FetchResponse:
         """The response, whose offsets the session stores as sent. Counts it in the metrics."""
         for replica, size in self.sizes.items():

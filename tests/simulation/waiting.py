@@ -17,7 +17,7 @@ from unittest import mock
 
 from odradek.broker.coordinator.log import DelayedCoordinatorAppend
 from odradek.broker.replication.delayed_append import DelayedAppend
-from odradek.broker.replication.delayed_fetch import DelayedFetch
+from odradek.broker.replication.delayed_fetch import DelayedFetch, DelayedPlainFetch
 from odradek.broker.replication.delayed_produce import DelayedProduce
 from odradek.broker.replication.partition import ACKS_ALL, READ_COMMITTED, Replica
 from odradek.broker.replication.state.partition import PartitionMachine, Role
@@ -118,10 +118,11 @@ class WaitMonitor:
 
 def _readable(wait: DelayedFetch, replica: Replica) -> str | None:
     """The records that could answer a waiting fetch."""
-    reading: Any = wait._reading
     if wait._call.closed:
         return None
-    for wanted, _, _ in reading.results:
+    is_unread = isinstance(wait, DelayedPlainFetch) and not wait._has_changed
+    reading: Any = wait._make_reading() if is_unread else wait._reading  # type: ignore[attr-defined]
+    for wanted in reading.context.partitions:
         if wanted.topic != replica.topic or wanted.partition != replica.partition:
             continue
         try:
