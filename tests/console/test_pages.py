@@ -143,7 +143,7 @@ def test_the_other_pages_are_shown(console: TestClient, running: BrokerProcess |
     assert "Log directories" in shown(console, path)
     assert "log.retention" in shown(console, f"{path}?all=on&q=log.retention")
     sent(console, f"{path}/configs/log.cleaner.threads", value="1")
-    assert "this broker, dynamic" in shown(console, f"{path}/configs/log.cleaner.threads")
+    eventually(lambda: "this broker, dynamic" in shown(console, f"{path}/configs/log.cleaner.threads"))  # applied late
     sent(console, f"{path}/configs/log.cleaner.threads", unset="on")
     assert console.get(f"{path}/configs/no.such.config").status_code == 404
     assert "ACLs" in shown(console, "/access")

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from textual.pilot import Pilot
-from textual.widgets import DataTable, Static
+from textual.widgets import DataTable, Input, Static
 
 from odradek.console.log_inspector import LogInspector
 from odradek.console.paging import LARGEST_PAGE, Listing
@@ -54,3 +54,10 @@ def table_of(report: Report, title: str, search: str = "", sort: str = "") -> li
     shown = table.rows(Listing(search, 1, LARGEST_PAGE, sort or table.sorts[0]))
     assert all(len(cells) == len(table.columns) for cells in shown.rows.values())
     return [[cell.plain for cell in cells] for cells in shown.rows.values()]
+
+
+async def answer(pilot: Pilot[Any], key: str, text: str) -> None:
+    """Press a key that asks for something, and answer."""
+    await pilot.press(key)
+    pilot.app.screen.query_one(Input).value = text
+    await pilot.press("enter")

@@ -22,7 +22,7 @@ from odradek.top.record_text import text_of
 from odradek.top.reports import Report, facts
 from tests.console.samples import sample, topic
 from tests.console.workspaces import GivenWorkspace
-from tests.top.panes import SIZE, about, context_of, report_rows, table_of
+from tests.top.panes import SIZE, about, answer, context_of, report_rows, table_of
 
 EVIL = "[red]evil[/red]\x1b[2J\x9b31m\u202e\r\n[link=file:///etc]x[/link]"
 HOSTILE = ConsumedRecord("orders", 0, 7, 1_000, EVIL.encode(), b'{"a": "\\u001b[2J[bold]"}', ((EVIL, EVIL.encode()),))
@@ -110,23 +110,23 @@ async def test_the_records_of_a_topic_by_keys() -> None:
         assert first[:3] == ["1970-01-01 00:00:01.000Z", "0", "7"]
         assert controls("".join(first + second)) == []
         assert second[3:] == ["null", "00 1b 5b 33 31 6d ff", ""]
-        await pilot.press("slash", *"evil", "enter")
+        await answer(pilot, "slash", "evil")
         assert "search: evil" in await about(pilot)
         assert queries[-1].text == "evil"
         assert len(report_rows(app)) == 1
-        await pilot.press("slash", *("backspace",) * 4, *"key:(", "enter")
+        await answer(pilot, "slash", "key:(")
         assert "is not a regular expression" in await about(pilot)
         await pilot.press("escape")
-        for key, answer, expected in (
+        for key, text, expected in (
             ("o", "12", ("offset", 12)),
             ("t", "1970-01-01T00:00:02", ("time", 2_000)),
             ("p", "3", ("time", 2_000)),
         ):
-            await pilot.press(key, *answer, "enter")
+            await answer(pilot, key, text)
             await about(pilot)
             assert (queries[-1].start, queries[-1].amount) == expected
         assert queries[-1].partition == 3
-        await pilot.press("t", *"soon", "enter")
+        await answer(pilot, "t", "soon")
         assert "'soon' is neither" in await about(pilot)
         await pilot.press("u", "w", "b")
         await about(pilot)

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 
 import pytest
 from confluent_kafka import Producer
-from textual.widgets import Input
 
 from odradek.broker_process import BrokerProcess
 from odradek.console.workspace import ClusterWorkspace
@@ -25,7 +24,7 @@ from odradek.top.transaction_reports import transaction_report, transactions_rep
 from tests.commands.running import TIMEOUT_S, Running, described_topics, rows_of
 from tests.jvm.kafka import Kafka
 from tests.support.eventually import eventually
-from tests.top.panes import SIZE, about, context_of, report_rows, table_of
+from tests.top.panes import SIZE, about, answer, context_of, report_rows, table_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.jvm]
 
@@ -90,9 +89,7 @@ async def test_views_show_what_stock_tools_print(broker: BrokerProcess | Kafka, 
         app.push_screen(MessageScreen(context, name))
         assert "3 of 3 that were read, up to the end" in await about(pilot)
         assert sorted(row[4] for row in report_rows(app)) == [EVIL, "a", '{"amount": 7}']
-        await pilot.press("slash")
-        app.screen.query_one(Input).value = "where:value.amount > 6"
-        await pilot.press("enter")
+        await answer(pilot, "slash", "where:value.amount > 6")
         assert "search" in await about(pilot)
         assert [row[2] for row in report_rows(app)] == ["2"]
         await pilot.press("enter")
