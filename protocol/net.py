@@ -300,13 +300,14 @@ class Connection(asyncio.BufferedProtocol):
     def _cut(self, view: memoryview, end: int, left: int = 0) -> None:
         """Pass the whole frames in view[:end] to the handler, `left` or a few more at most, and keep the rest.
 
-        Without `left`, the first one and those that the connection has behind it.
+        Without `left`, the first one and those that the connection has behind it, or none where others had theirs.
         """
         position = 0
         is_first = not left
-        left = left or 1
+        waits = is_first and not self._turn.may_handle_first()
+        left = 0 if waits else left or 1
         while end - position >= 4 and not self.closed:
-            if not left and not self._paused:
+            if not left and not self._paused and not waits:
                 if is_first:
                     left, is_first = self._turn.frames_behind_the_first(), False
                 left = left or self._turn.more_frames()

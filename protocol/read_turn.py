@@ -21,12 +21,20 @@ FRAMES_AT_ONCE: Final = 8
 """Requests of one read that are handled before other connections have their turn."""
 SHARED_FRAMES: Final = 126
 """Those of all connections in an iteration of the event loop, beside the first of each: about five milliseconds."""
+FIRST_FRAMES: Final = 32
+"""Requests, the first of each connection, after which the end of the iteration of the event loop is watched: a callback
+for each iteration would take a microsecond a request."""
+FIRST_FRAMES_NS: Final = 5_000_000
+"""How long the first requests of connections are handled in one iteration since it is watched."""
 MORE_FRAMES: Final = 56
 """Requests of one connection in an iteration of the event loop, beside those that each connection has."""
 CONNECTIONS_IN_A_TURN: Final = 4
 """Connections with waiting requests that have their turn in one iteration of the event loop."""
 COUNTED_BYTES: Final = 16 * 1024
-"""The bytes of smaller reads are not counted: that would take a microsecond an iteration."""
+"""The bytes of smaller reads and writes are not counted."""
+WATCHED_BYTES: Final = 512 * 1024
+"""Counted bytes, of one or several iterations of the event loop, after which the end of the iteration is watched: a
+callback for each iteration would take a microsecond or two a request."""
 READ_IN_ALL_BYTES: Final = 4 << 20
 """Bytes that all connections read in one iteration of the event loop, beside LITTLE_BYTES of each: about two
 milliseconds."""
@@ -35,12 +43,12 @@ READ_IN_ALL_NS: Final = 3_000_000
 written for the first time takes the system longer."""
 LITTLE_BYTES: Final = 4096
 """What a connection reads after that, some ten microseconds; it waits for its turn then."""
-WRITTEN_BYTES: Final = 2 << 20
-"""Bytes of responses that leave in one iteration of the event loop, about a millisecond, beside SHORT_RESPONSE_BYTES of
-each response; the rest waits for the turn of its connection."""
+WRITTEN_BYTES: Final = 4 << 20
+"""Bytes of responses that leave in one iteration of the event loop, one or two milliseconds, beside
+SHORT_RESPONSE_BYTES of each response; the rest waits for the turn of its connection."""
 WRITTEN_NS: Final = 2_000_000
 """How long responses leave in one iteration, where the system needs longer for WRITTEN_BYTES."""
-WRITE_AT_ONCE_BYTES: Final = 256 * 1024
+WRITE_AT_ONCE_BYTES: Final = 512 * 1024
 SHORT_RESPONSE_BYTES: Final = 64 * 1024
 RELEASED_BYTES: Final = 4 << 20
 """Bytes of memory that the system gets back in one iteration of the event loop, about a millisecond."""
@@ -52,7 +60,8 @@ class ReadTurn:
     A connection that sends many requests at once has FRAMES_AT_ONCE of them handled when they arrive, or one where
     others have had SHARED_FRAMES in this iteration of the event loop, and one connection has MORE_FRAMES. The others
     wait until the connections before it in the queue have had their turn, a few in each iteration. So a crowd of such
-    connections delays other clients no longer than one of them.
+    connections delays other clients no longer than one of them. Where the first requests of FIRST_FRAMES connections
+    and those behind them have taken FIRST_FRAMES_NS, those of further connections wait, too.
 
     An iteration reads READ_IN_ALL_BYTES, or large requests for READ_IN_ALL_NS. After that (`is_full`) each connection
     reads LITTLE_BYTES once more, and continues when it has its turn. While connections wait for their turn, one that
@@ -69,6 +78,8 @@ class ReadTurn:
     __slots__ = (
         "_began_ns",
         "_behind",
+        "_first",
+        "_first_ns",
         "_has_more",
         "_is_ending",
         "_is_scheduled",
@@ -90,6 +101,7 @@ class ReadTurn:
         """`now_ns` is a clock that never runs backwards."""
         self._now_ns = now_ns
         self._behind: deque[Connection] = deque()
+        self._first = self._first_ns = 0
         self._has_more = True
         self._shared = SHARED_FRAMES
         self._read_bytes = self._began_ns = 0
@@ -117,6 +129,16 @@ class ReadTurn:
         self._behind.append(connection)
         self._schedule()
 
+    def may_handle_first(self) -> bool:
+        """Count the first request of a read; returns whether it is handled in this iteration of the event loop."""
+        self._first += 1
+        if self._first <= FIRST_FRAMES:
+            return True
+        if not self._first_ns:
+            self._first_ns = self._now_ns()
+            self._watch_end()
+        return self._now_ns() - self._first_ns <= FIRST_FRAMES_NS
+
     def frames_behind_the_first(self) -> int:
         """How many requests of a read are handled behind its first one: none where others had them."""
         if not self._shared:
@@ -135,10 +157,12 @@ class ReadTurn:
 
     def count_read(self, count: int, *, is_large: bool) -> None:
         """Count bytes that a connection has read, of a request that `is_large` or others."""
-        self._watch_end()
-        if not self._read_bytes:
-            self._began_ns = self._now_ns()
         self._read_bytes += count
+        if self._read_bytes < WATCHED_BYTES:
+            return
+        if not self._began_ns:
+            self._began_ns = self._now_ns()
+            self._watch_end()
         if self._read_bytes >= READ_IN_ALL_BYTES or (is_large and self._now_ns() - self._began_ns > READ_IN_ALL_NS):
             self.is_full = True
 
@@ -148,10 +172,12 @@ class ReadTurn:
 
     def may_write(self, count: int) -> bool:
         """Count bytes that a connection has written to its socket; returns whether more may follow now."""
-        self._watch_end()
-        if not self._written_bytes:
-            self._wrote_ns = self._now_ns()
         self._written_bytes += count
+        if self._written_bytes < WATCHED_BYTES:
+            return True
+        if not self._wrote_ns:
+            self._wrote_ns = self._now_ns()
+            self._watch_end()
         if self._written_bytes >= WRITTEN_BYTES or self._now_ns() - self._wrote_ns > WRITTEN_NS:
             self.room_to_write = SHORT_RESPONSE_BYTES
             return False
@@ -183,8 +209,10 @@ class ReadTurn:
     def _end_iteration(self) -> None:
         self._is_ending = self.is_full = False
         self._has_more = True
+        self._first = self._first_ns = 0
         self._shared = SHARED_FRAMES
         self._read_bytes = self._released_bytes = self._written_bytes = 0
+        self._began_ns = self._wrote_ns = 0
         self.room_to_write = WRITE_AT_ONCE_BYTES
         if self._unused:
             self._watch_end()
