@@ -135,7 +135,7 @@ def test_a_group_is_shown_previewed_and_reset(console: TestClient, running: Brok
     assert "was deleted" in sent(console, "/group/delete", id=group_id, confirmation=group_id)
 
 
-def test_the_other_pages_are_shown(console: TestClient, running: BrokerProcess | Kafka) -> None:
+def test_the_other_pages_are_shown(console: TestClient, running: BrokerProcess | Kafka, name: str) -> None:
     eventually(lambda: "Records written" in shown(console, "/"))
     broker = re.search(r'href="/brokers/(\d+)"', shown(console, "/brokers"))
     assert broker is not None
@@ -156,7 +156,9 @@ def test_the_other_pages_are_shown(console: TestClient, running: BrokerProcess |
     assert "No transaction hangs" in shown(console, "/transactions/hanging")
     assert console.get("/transaction?id=absent").status_code == 404
     if isinstance(running, BrokerProcess):
-        log = re.search(r'href="(/logs/0/[^"]+)"', shown(console, "/logs?sort=-size"))
+        sent(console, "/topics/new", name=name, partitions="1", replication_factor="1")
+        sent(console, f"/topics/{name}/messages/new", value="a message")
+        log = re.search(r'href="(/logs/0/[^"]+)"', shown(console, f"/logs?q={name}"))
         assert log is not None
         assert "Leader epochs" in shown(console, log[1])
         assert "Batches" in shown(console, f"{log[1]}/0")
