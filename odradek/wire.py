@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from odradek.protocol import messages as m
+from odradek.protocol.client.receiving import LARGEST_RESPONSE_BYTES, receive
 from odradek.protocol.errors import ProtocolError
 from odradek.protocol.framing import frame, request_header
 
@@ -23,7 +24,6 @@ VERSIONS: Final = {
     m.MetadataRequest.API_KEY: METADATA_VERSION,
     m.ListOffsetsRequest.API_KEY: LIST_OFFSETS_VERSION,
 }
-LARGEST_ANSWER_BYTES: Final = 100 * 1024 * 1024
 DEFAULT_PORT: Final = 9092
 
 
@@ -73,7 +73,7 @@ class Wire:
         head = request_header(request.API_KEY, version, self._correlation_id, self._client_id)
         self._socket.sendall(frame(head, request.encode(version)))
         (size,) = struct.unpack(">i", self._read(4))
-        if not 4 <= size <= LARGEST_ANSWER_BYTES:
+        if not 4 <= size <= LARGEST_RESPONSE_BYTES:
             raise ProtocolError("size", 0, f"{size} bytes are not a broker's response")
         return self._read(size)
 
@@ -87,13 +87,7 @@ class Wire:
         self._socket.close()
 
     def _read(self, size: int) -> bytes:
-        data = bytearray()
-        while len(data) < size:
-            chunk = self._socket.recv(min(size - len(data), 1 << 20))
-            if not chunk:
-                raise ConnectionResetError("the broker closed the connection")
-            data += chunk
-        return bytes(data)
+        return receive(self._socket, size, "the broker closed the connection")
 
 
 def parse_address(text: str) -> tuple[str, int]:
@@ -105,8 +99,3 @@ def parse_address(text: str) -> tuple[str, int]:
     if not host or not port.isdigit() or not 0 < int(port) < 65536:
         raise ValueError(f"{text!r} is not host:port")
     return host, int(port)
-
-
-def shown_address(host: str, port: int) -> str:
-    """host:port, with brackets around an IPv6 address."""
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

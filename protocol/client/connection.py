@@ -19,6 +19,7 @@ from typing import Any, Final, NamedTuple
 
 from odradek.protocol import messages as m
 from odradek.protocol.client.errors import LoginFailedError, UnsupportedRequestError
+from odradek.protocol.client.receiving import LARGEST_RESPONSE_BYTES, receive
 from odradek.protocol.client.security import PLAINTEXT, ConnectionSecurity
 from odradek.protocol.errors import ErrorCode, ProtocolError
 from odradek.protocol.framing import frame, request_header, response_header_version
@@ -26,7 +27,6 @@ from odradek.protocol.framing import frame, request_header, response_header_vers
 Address = tuple[str, int]
 SETUP_TIMEOUT_S: Final = 10.0
 """For a TCP connection and ApiVersions; socket.connection.setup.timeout.ms of Kafka's clients."""
-LARGEST_ANSWER_BYTES: Final = 100 * 1024 * 1024
 SASL_HANDSHAKE_VERSION: Final = 1
 """The version after which messages of the mechanism are in SaslAuthenticate requests."""
 SESSION_SHARE: Final = 0.85
@@ -103,7 +103,7 @@ class BrokerConnection:
         self._socket.settimeout(timeout_s)
         start = self._read(4)
         (size,) = struct.unpack(">i", start)
-        if not 4 <= size <= LARGEST_ANSWER_BYTES:
+        if not 4 <= size <= LARGEST_RESPONSE_BYTES:
             hint = "; it uses TLS, and security.protocol does not" if start[:2] in _TLS else ""
             raise ProtocolError("size", 0, f"{shown(self.address)} does not answer in Kafka's protocol{hint}")
         data = self._read(size)
@@ -186,15 +186,8 @@ class BrokerConnection:
         self._in_flight.append(_InFlight(self._correlation_id, key, version))
 
     def _read(self, size: int) -> bytes:
-        data = bytearray()
-        while len(data) < size:
-            chunk = self._socket.recv(min(size - len(data), 1 << 20))
-            if not chunk:
-                raise ConnectionResetError(
-                    f"{shown(self.address)} closed the connection; a listener that requires SASL or TLS does so, too"
-                )
-            data += chunk
-        return bytes(data)
+        closed = f"{shown(self.address)} closed the connection; a listener that requires SASL or TLS does so, too"
+        return receive(self._socket, size, closed)
 
 
 def code_of(number: int) -> ErrorCode:
