@@ -272,7 +272,8 @@ class Connection(asyncio.BufferedProtocol):
             if begun is None:
                 view = self._listener.receive_view
                 (size,) = read_size(view)
-                if 0 <= size == nbytes - 4 <= self._most and not (self._paused or self.closed):  # one whole request
+                is_whole = 0 <= size == nbytes - 4 <= self._most and not (self._paused or self.closed)
+                if is_whole and turn.may_handle_first():
                     self._on_frame(self, view[4:nbytes])
                 else:
                     self._corked = True
