@@ -24,6 +24,8 @@ PYPROJECT = Path(__file__).resolve().parents[2] / "pyproject.toml"
 EXTENSIONS = (
     "odradek.protocol._chain",
     "odradek.protocol._codec",
+    "odradek.protocol._constructors",
+    "odradek.protocol._frames",
     "odradek.protocol._legacy",
     "odradek.protocol._offset_map",
     "odradek.streams.stores._lru_entries",
