@@ -43,12 +43,12 @@ READ_IN_ALL_NS: Final = 3_000_000
 written for the first time takes the system longer."""
 LITTLE_BYTES: Final = 4096
 """What a connection reads after that, some ten microseconds; it waits for its turn then."""
-WRITTEN_BYTES: Final = 4 << 20
+WRITTEN_BYTES: Final = 2 << 20
 """Bytes of responses that leave in one iteration of the event loop, one or two milliseconds, beside
 SHORT_RESPONSE_BYTES of each response; the rest waits for the turn of its connection."""
 WRITTEN_NS: Final = 2_000_000
 """How long responses leave in one iteration, where the system needs longer for WRITTEN_BYTES."""
-WRITE_AT_ONCE_BYTES: Final = 512 * 1024
+WRITE_AT_ONCE_BYTES: Final = 256 * 1024
 SHORT_RESPONSE_BYTES: Final = 64 * 1024
 RELEASED_BYTES: Final = 4 << 20
 """Bytes of memory that the system gets back in one iteration of the event loop, about a millisecond."""
