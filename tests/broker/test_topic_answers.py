@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -211,7 +212,7 @@ def harness(most_bytes: int) -> tuple[MetadataCache, TopicAnswers, Metadata]:
     metadata_cache.own = metadata_cache_of(9, list(LISTENERS), None)
     answers = TopicAnswers(metadata_cache, most_bytes)
     none = cast(TopicCreator, None)  # no topic is ever created
-    quotas = cast(QuotaManagers, None)
+    quotas = cast(QuotaManagers, SimpleNamespace(is_active=False))
 
     def at_once(call: Call, make: Callable[[], R]) -> None:
         call.reply(make())

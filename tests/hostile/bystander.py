@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import os
+import socket
+import struct
 import threading
 import time
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from odradek.protocol import messages as m
 from odradek.protocol.batch import Record, build
-from odradek.wire import Wire
+from odradek.protocol.framing import frame, request_header
 
 INTERVAL_S: Final = 0.01
+TIMESTAMP: Final = 35
+"""SO_TIMESTAMPNS of Linux, which `socket` does not name: when the last received bytes arrived."""
 API_VERSIONS: Final = 3
 PRODUCE: Final = 9
 
 
 class Latencies(NamedTuple):
     """What a client measured. Times are in milliseconds; `cpu_ms` is the most CPU time that the broker used while one
-    request of the client waited: other processes of the machine do not change it.
+    request of the client waited: other processes of the machine do not change it. A response that has arrived, and
+    waits for the client, does not count.
     """
 
     requests: int
@@ -32,14 +37,10 @@ class Bystander:
     """The client, in a thread of its own while the `with` block runs."""
 
     def __init__(self, port: int, pid: int, topic: str, timeout_s: float) -> None:
-        self._wires = Wire("127.0.0.1", port, timeout_s), Wire("127.0.0.1", port, timeout_s)
-        self._requests = (
-            (
-                self._wires[0],
-                m.ApiVersionsRequest(client_software_name="test", client_software_version="1"),
-                API_VERSIONS,
-            ),
-            (self._wires[1], _produce(topic), PRODUCE),
+        versions = m.ApiVersionsRequest(client_software_name="test", client_software_version="1")
+        self._connections = (
+            _Connection(port, versions, API_VERSIONS, timeout_s),
+            _Connection(port, _produce(topic), PRODUCE, timeout_s),
         )
         self._pid = pid
         self._stop = threading.Event()
@@ -54,8 +55,8 @@ class Bystander:
     def __exit__(self, *_: object) -> None:
         self._stop.set()
         self._thread.join()
-        for wire in self._wires:
-            wire.close()
+        for each in self._connections:
+            each.close()
 
     def latencies(self) -> Latencies:
         """The latencies since the start. Raises the error of the client, if it has had one."""
@@ -70,14 +71,46 @@ class Bystander:
         try:
             _precede()
             while True:
-                for wire, request, version in self._requests:
+                for each in self._connections:
                     before, started = cpu_s(self._pid), time.monotonic()
-                    wire.exchange(request, version)
-                    self._waits.append((time.monotonic() - started, cpu_s(self._pid) - before))
+                    until_it_arrived_s = each.exchange()
+                    wait_s, used_s = time.monotonic() - started, cpu_s(self._pid) - before
+                    self._waits.append((wait_s, min(used_s, until_it_arrived_s)))
                 if self._stop.wait(INTERVAL_S):
                     return
         except Exception as error:
             self._error = error
+
+
+class _Connection:
+    """A connection that sends one request again and again."""
+
+    def __init__(self, port: int, request: Any, version: int, timeout_s: float) -> None:
+        self._frame = frame(request_header(request.API_KEY, version, 1, "bystander"), request.encode(version))
+        self._socket = socket.create_connection(("127.0.0.1", port), timeout_s)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._socket.setsockopt(socket.SOL_SOCKET, TIMESTAMP, 1)
+
+    def exchange(self) -> float:
+        """Send the request and receive the response; returns the seconds until its last bytes arrived, or until they
+        were read where the system has not recorded that, as of the first ones. Raises OSError.
+        """
+        started_ns, arrived_ns = time.time_ns(), 0
+        self._socket.sendall(self._frame)
+        received = b""
+        while len(received) < 4 or len(received) < 4 + int.from_bytes(received[:4], "big"):
+            data, controls, _, _ = self._socket.recvmsg(1 << 16, socket.CMSG_SPACE(16))
+            if not data:
+                raise ConnectionError("the broker closed the connection")
+            received += data
+            for _, kind, content in controls:
+                if kind == TIMESTAMP:
+                    seconds, nanoseconds = struct.unpack("=qq", content)
+                    arrived_ns = seconds * 1_000_000_000 + nanoseconds
+        return ((arrived_ns or time.time_ns()) - started_ns) / 1e9
+
+    def close(self) -> None:
+        self._socket.close()
 
 
 def _precede() -> None:

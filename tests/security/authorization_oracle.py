@@ -33,9 +33,12 @@ from tests.comparison.pair import PROPERTIES, Outcome, Ports, announced, judge, 
 from tests.comparison.requests import key_of
 from tests.comparison.side import Side, Step
 from tests.jvm.kafka import SMALL_JVM, Kafka, running_kafka
+from tests.support.eventually import eventually_async
 
 ADMIN: Final = "127.0.0.1"
 SHOWN: Final = 12
+ANY: Final = 1
+"""Every type of resource, pattern, operation or permission, in a filter."""
 AUDIT: Final = "-Dorg.slf4j.simpleLogger.log.kafka.authorizer.logger=debug"
 AUTHORIZED: Final = {
     **PROPERTIES,
@@ -176,6 +179,26 @@ async def _create(admin: Side, creations: list[dict[str, Any]]) -> None:
     if creations:
         answer = await admin.quietly("CreateAcls", 3, creations=creations)
         assert [each.error_code for each in answer.results] == [0] * len(creations), answer
+        # A broker with KRaft has the ACLs when it has applied the record of the controller, which may be later.
+        (host,) = {each["host"] for each in creations}
+        await eventually_async(lambda: _acls_of(admin, host), lambda count: count == len(creations), "ACLs are applied")
+
+
+async def _acls_of(admin: Side, host: str) -> int:
+    """How many ACLs a broker has for a host."""
+    answer = await admin.quietly(
+        "DescribeAcls",
+        3,
+        resource_type_filter=ANY,
+        resource_name_filter=None,
+        pattern_type_filter=ANY,
+        principal_filter=None,
+        host_filter=host,
+        operation=ANY,
+        permission_type=ANY,
+    )
+    assert answer.error_code == 0, answer
+    return sum(len(each.acls) for each in answer.resources)
 
 
 async def _prepare(ports: Ports) -> dict[int, tuple[int, int]]:

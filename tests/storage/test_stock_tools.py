@@ -23,6 +23,7 @@ from odradek.storage.producers import WAIVED, decode_snapshot, encode_snapshot
 from tests.jvm.kafka import Kafka, running_kafka
 from tests.jvm.tools import run_tool
 from tests.storage.batches import NOW_MS, all_bytes, all_headers, batch, files, open_log
+from tests.support.eventually import eventually
 
 pytestmark = pytest.mark.jvm
 
@@ -202,6 +203,10 @@ def test_one_directory_serves_both_in_turn(own_kafka: Kafka, tmp_path: Path) -> 
         transactional.produce("shared", b"in a transaction")
         transactional.flush()
         transactional.commit_transaction() if commit else transactional.abort_transaction()
+    consumer = Consumer({"bootstrap.servers": own_kafka.bootstrap, "group.id": "g"})
+    # The last marker may be written after the coordinator has answered.
+    eventually(lambda: consumer.get_watermark_offsets(TopicPartition("shared", 0), 30)[1], lambda end: end == 406)
+    consumer.close()
     with pytest.raises(KafkaError, match="using this directory"):
         open_data_of(own_kafka)
     own_kafka.stop()
