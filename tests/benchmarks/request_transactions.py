@@ -7,7 +7,7 @@ from typing import Final
 from odradek.protocol import messages as m
 from tests.benchmarks.request_loads import Prepared, ask_ready, prepared
 
-PRODUCERS: Final = 64
+PRODUCERS: Final = 256
 """Producers of one connection, which take turns: the markers of a transaction are written by the time that its producer
 begins the next one, which would be rejected before that.
 """
