@@ -36,7 +36,7 @@ from odradek.protocol.framing import what_it_looks_like
 from odradek.protocol.hang_up import ConnectionEnd
 from odradek.protocol.in_flight import Exchange, InFlightRequests
 from odradek.protocol.outbox import Outbox, Part
-from odradek.protocol.read_turn import COUNTED_BYTES, LITTLE_BYTES, ReadTurn
+from odradek.protocol.read_turn import COUNTED_BYTES, FRAMES_IN_A_TURN, LITTLE_BYTES, ReadTurn
 from odradek.protocol.receive import NetworkReceive, read_size
 
 if TYPE_CHECKING:
@@ -47,8 +47,6 @@ if TYPE_CHECKING:
 ANSWERS_AT_ONCE: Final = 64
 TIMER_S: Final = 0.002
 """The timers of the event loop may end that much early."""
-FRAMES_IN_A_TURN: Final = 16
-"""Waiting requests of a connection that are handled when it has its turn (`ReadTurn`)."""
 PEER_IS_GONE: Final = frozenset({errno.EPIPE, errno.ECONNRESET, errno.EBADF, errno.ENOTCONN})
 
 
@@ -316,7 +314,7 @@ class Connection(asyncio.BufferedProtocol):
                 if not self._paused:  # it continues after the other connections had their turn
                     self._paused = self._waits_for_turn = True
                     cast("asyncio.Transport", self._transport).pause_reading()
-                    self._turn.queue(self)
+                    (self._turn.queue_first if waits else self._turn.queue)(self)
                 self._receive.keep_backlog(view[position:end])
                 return
             left -= 1
@@ -413,11 +411,11 @@ class Connection(asyncio.BufferedProtocol):
             self.resume_if_caught_up()
         return self._listener.hold
 
-    def resume_if_caught_up(self, *, has_turn: bool = False) -> None:
-        """Read again where no more than half of what pauses the connection waits. `has_turn` means that the requests
-        that have arrived before have waited for those of other connections, and not for responses.
+    def resume_if_caught_up(self, *, turn: int = 0) -> None:
+        """Read again where no more than half of what pauses the connection waits. `turn` is how many requests are
+        handled of those that have arrived before, where they have waited for other connections, and not for responses.
         """
-        if has_turn:
+        if turn:
             if not self._waits_for_turn:
                 return
             self._waits_for_turn = False
@@ -430,19 +428,19 @@ class Connection(asyncio.BufferedProtocol):
         if self._loop.time() < self._throttled_until_s:
             return
         most_answers, most_bytes = listener.limits.owed_answers - 1, listener.share_bytes
-        if not has_turn:
+        if not turn:
             most_answers, most_bytes = listener.limits.owed_answers // 2, most_bytes // 2
         if max(len(self.owed), len(self._out.parts)) <= most_answers and (
             self._queued + self._in_flight.kept_bytes <= most_bytes
         ):
-            if has_turn or not self._receive.has_backlog:
-                self.resume()
+            if turn or not self._receive.has_backlog:
+                self.resume(frames=turn or FRAMES_IN_A_TURN)
             else:  # one event may answer the requests of many connections
                 self._waits_for_turn = True
                 self._turn.queue(self)
 
-    def resume(self, *, is_left: bool = False) -> None:
-        """Read from this connection again, beginning with the bytes that have arrived before.
+    def resume(self, *, is_left: bool = False, frames: int = FRAMES_IN_A_TURN) -> None:
+        """Read from this connection again, beginning with `frames` requests of the bytes that have arrived before.
 
         `is_left` means that the peer has closed. Requests that have arrived are still handled, as in Kafka (Selector's
         closing channels): the last bytes, no more than the receive buffer of the socket, are read without further
@@ -460,7 +458,7 @@ class Connection(asyncio.BufferedProtocol):
         self._end.stop()
         if backlog := self._receive.take_backlog():
             corked, self._corked = self._corked, True
-            self._cut(memoryview(bytearray(backlog)), len(backlog), FRAMES_IN_A_TURN)
+            self._cut(memoryview(bytearray(backlog)), len(backlog), frames)
             self._corked = corked
             if self._out.parts and not corked and not self._writing:
                 self._flush()

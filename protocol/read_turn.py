@@ -30,6 +30,8 @@ MORE_FRAMES: Final = 56
 """Requests of one connection in an iteration of the event loop, beside those that each connection has."""
 CONNECTIONS_IN_A_TURN: Final = 4
 """Connections with waiting requests that have their turn in one iteration of the event loop."""
+FRAMES_IN_A_TURN: Final = 16
+"""Requests that such a connection has handled when it has its turn."""
 COUNTED_BYTES: Final = 16 * 1024
 """The bytes of smaller reads and writes are not counted."""
 WATCHED_BYTES: Final = 512 * 1024
@@ -61,7 +63,10 @@ class ReadTurn:
     others have had SHARED_FRAMES in this iteration of the event loop, and one connection has MORE_FRAMES. The others
     wait until the connections before it in the queue have had their turn, a few in each iteration. So a crowd of such
     connections delays other clients no longer than one of them. Where the first requests of FIRST_FRAMES connections
-    and those behind them have taken FIRST_FRAMES_NS, those of further connections wait, too.
+    and those behind them have taken FIRST_FRAMES_NS, those of further connections wait, too: in a queue of their own,
+    from which one request of each is handled, for FIRST_FRAMES_NS in each iteration. While it is not empty, one
+    connection of the other queue has its turn, and no connection has a second request handled when it is read. So a
+    client with one request waits for one request of each connection before it, and not for all that they have sent.
 
     An iteration reads READ_IN_ALL_BYTES, or large requests for READ_IN_ALL_NS. After that (`is_full`) each connection
     reads LITTLE_BYTES once more, and continues when it has its turn. While connections wait for their turn, one that
@@ -80,6 +85,7 @@ class ReadTurn:
         "_behind",
         "_first",
         "_first_ns",
+        "_firsts",
         "_has_more",
         "_is_ending",
         "_is_scheduled",
@@ -101,6 +107,7 @@ class ReadTurn:
         """`now_ns` is a clock that never runs backwards."""
         self._now_ns = now_ns
         self._behind: deque[Connection] = deque()
+        self._firsts: deque[Connection] = deque()
         self._first = self._first_ns = 0
         self._has_more = True
         self._shared = SHARED_FRAMES
@@ -129,6 +136,11 @@ class ReadTurn:
         self._behind.append(connection)
         self._schedule()
 
+    def queue_first(self, connection: Connection) -> None:
+        """Resume the connection, whose first request was not handled, before those that had one handled."""
+        self._firsts.append(connection)
+        self._schedule()
+
     def may_handle_first(self) -> bool:
         """Count the first request of a read; returns whether it is handled in this iteration of the event loop."""
         self._first += 1
@@ -140,8 +152,10 @@ class ReadTurn:
         return self._now_ns() - self._first_ns <= FIRST_FRAMES_NS
 
     def frames_behind_the_first(self) -> int:
-        """How many requests of a read are handled behind its first one: none where others had them."""
-        if not self._shared:
+        """How many requests of a read are handled behind its first one: none where others had them, or where the first
+        one of another connection waits.
+        """
+        if not self._shared or self._firsts:
             return 0
         self._watch_end()
         self._shared -= FRAMES_AT_ONCE - 1
@@ -149,7 +163,7 @@ class ReadTurn:
 
     def more_frames(self) -> int:
         """How many more requests of a connection are handled now: none where another one had them in this iteration."""
-        if not self._has_more:
+        if not self._has_more or self._firsts:
             return 0
         self._has_more = False
         self._watch_end()
@@ -231,7 +245,16 @@ class ReadTurn:
 
     def _serve(self) -> None:
         self._is_scheduled = False
-        for _ in range(min(len(self._behind), CONNECTIONS_IN_A_TURN)):
-            self._behind.popleft().resume_if_caught_up(has_turn=True)
-        if self._behind:
+        if self._firsts:
+            self._serve_firsts()
+        for _ in range(min(len(self._behind), 1 if self._firsts else CONNECTIONS_IN_A_TURN)):
+            self._behind.popleft().resume_if_caught_up(turn=FRAMES_IN_A_TURN)
+        if self._behind or self._firsts:
             self._schedule()
+
+    def _serve_firsts(self) -> None:
+        until_ns = self._now_ns() + FIRST_FRAMES_NS
+        while self._firsts:
+            self._firsts.popleft().resume_if_caught_up(turn=1)
+            if self._now_ns() > until_ns:
+                break
