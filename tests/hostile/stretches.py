@@ -30,6 +30,8 @@ class Stretch(NamedTuple):
     preemptions: int = 0
     pages: int = 0
     """Pages of memory that were mapped."""
+    stolen_ms: int = 0
+    """What the host took from the virtual machine, in steps of 10 ms, during the stretch or up to 20 ms before it."""
 
 
 class Stretches:
@@ -54,5 +56,5 @@ class Stretches:
 
 
 def _stretch(line: str) -> Stretch:
-    ms, wall_ms, cpu_ms, preemptions, pages = line.split()
-    return Stretch(float(ms), float(wall_ms), float(cpu_ms), int(preemptions), int(pages))
+    ms, wall_ms, cpu_ms, preemptions, pages, stolen_ms = line.split()
+    return Stretch(float(ms), float(wall_ms), float(cpu_ms), int(preemptions), int(pages), int(stolen_ms))

@@ -73,6 +73,8 @@ class Cost(NamedTuple):
     """The longest stretch of the event loop; 0 where it was not measured."""
     stretch_wall_ms: float = 0.0
     """How long it lasted: more, where the broker did not run all the time."""
+    stolen_ms: int = 0
+    """What the host of a virtual machine took from its processors meanwhile (`Stretch`)."""
 
     @property
     def rank(self) -> tuple[float, float]:
@@ -193,7 +195,7 @@ def _measured(outcome: Outcome, stretch: Stretch) -> Cost:
     took = outcome.latencies
     times = round(took.p99_ms, 2), round(took.longest_ms, 2), round(took.cpu_ms, 2)
     memory_mb = outcome.peak_bytes >> 20
-    return Cost(outcome.answer, round(outcome.answered_s, 2), *times, memory_mb, stretch.ms, stretch.wall_ms)
+    return Cost(outcome.answer, round(outcome.answered_s, 2), *times, memory_mb, *stretch[:2], stretch.stolen_ms)
 
 
 def becomes_idle(pid: int) -> bool:

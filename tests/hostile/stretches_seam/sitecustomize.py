@@ -3,8 +3,9 @@
 A stretch is one iteration of the loop: from the end of one wait for events to the beginning of the next. It counts with
 the CPU time of the process, or with its duration where that is less, so other processes of the machine do not change
 it. The file `stretches` beside the broker's data folder has a line for each stretch over FROM_MS: its milliseconds, its
-duration and the CPU time of the process in milliseconds, how often the system preempted the process, and the pages that
-it mapped. The loop is asyncio's instead of uvloop's, whose iterations cannot be measured. Processes other than brokers
+duration and the CPU time of the process in milliseconds, how often the system preempted the process, the pages that it
+mapped, and the milliseconds that the host of a virtual machine took from its processors (`steal` in /proc/stat, in
+steps of 10) since STEAL_NS before the stretch or later. The loop is asyncio's instead of uvloop's, whose iterations cannot be measured. Processes other than brokers
 are unchanged.
 """
 
@@ -19,6 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 FROM_MS: Final = 1.0
+STEAL_NS: Final = 20_000_000
 DATA_OPTION: Final = "--override=log.dirs="
 
 
@@ -30,6 +32,7 @@ class MeasuringSelector(selectors.EpollSelector):
         self._file = path.open("a", buffering=1)
         self._began_ns = self._cpu_ns = 0
         self._used = resource.getrusage(resource.RUSAGE_SELF)
+        self._stolen_ms, self._stolen_ns = stolen_ms(), time.monotonic_ns()
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         if self._began_ns:
@@ -39,8 +42,10 @@ class MeasuringSelector(selectors.EpollSelector):
                 used = resource.getrusage(resource.RUSAGE_SELF)
                 preemptions, pages = used.ru_nivcsw - self._used.ru_nivcsw, used.ru_minflt - self._used.ru_minflt
                 times = f"{took_ns / 1e6:.3f} {wall_ns / 1e6:.3f} {cpu_ns / 1e6:.3f}"
-                self._file.write(f"{times} {preemptions} {pages}\n")
+                self._file.write(f"{times} {preemptions} {pages} {stolen_ms() - self._stolen_ms}\n")
         found = super().select(timeout)
+        if time.monotonic_ns() - self._stolen_ns > STEAL_NS:
+            self._stolen_ms, self._stolen_ns = stolen_ms(), time.monotonic_ns()
         self._used = resource.getrusage(resource.RUSAGE_SELF)
         self._began_ns, self._cpu_ns = time.monotonic_ns(), time.process_time_ns()
         return found
@@ -48,6 +53,15 @@ class MeasuringSelector(selectors.EpollSelector):
     def close(self) -> None:
         super().close()
         self._file.close()
+
+
+def stolen_ms() -> int:
+    """What the host has taken from all processors since the start of the virtual machine; 0 on other systems."""
+    try:
+        with open("/proc/stat") as file:
+            return int(file.readline().split()[8]) * 10
+    except (OSError, IndexError):
+        return 0
 
 
 def measure(path: Path) -> None:
