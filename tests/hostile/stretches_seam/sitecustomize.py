@@ -5,8 +5,8 @@ the CPU time of the process, or with its duration where that is less, so other p
 it. The file `stretches` beside the broker's data folder has a line for each stretch over FROM_MS: its milliseconds, its
 duration and the CPU time of the process in milliseconds, how often the system preempted the process, the pages that it
 mapped, and the milliseconds that the host of a virtual machine took from its processors (`steal` in /proc/stat, in
-steps of 10) since STEAL_NS before the stretch or later. The loop is asyncio's instead of uvloop's, whose iterations cannot be measured. Processes other than brokers
-are unchanged.
+steps of 10) since STEAL_NS before the stretch or later. The loop is asyncio's instead of uvloop's, whose iterations
+cannot be measured. Processes other than brokers are unchanged.
 """
 
 from __future__ import annotations
