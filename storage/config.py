@@ -71,6 +71,8 @@ class LogConfig:
     """Whether records need no key and may have any timestamp, as by default."""
     stores_plain_batches: bool = field(init=False)
     """Whether a plain batch (`protocol.plain_batch`) of a client is stored as it is."""
+    stores_own_batches: bool = field(init=False)
+    """Whether an uncompressed batch of the broker itself is stored as it is."""
     flushes: bool = field(init=False)
     """Whether the topic configures flushes, instead of leaving them to the operating system."""
     max_segment_ms: int = field(init=False)
@@ -86,6 +88,7 @@ class LogConfig:
             ("stamps_append_time", stamps),
             ("has_plain_records", unlimited and not stamps and not compacts),
             ("stores_plain_batches", unlimited and not (stamps or compacts) and self.compression_type == "producer"),
+            ("stores_own_batches", not stamps and self.compression_type in ("producer", "uncompressed")),
             ("flushes", self.flush_messages < MAX_INT64 or self.flush_ms < MAX_INT64),
             ("max_segment_ms", min(self.segment_ms, self.max_compaction_lag_ms) if compacts else self.segment_ms),
         ):

@@ -11,6 +11,7 @@ The result of `admit` depends on its arguments alone. A batch whose `microsecond
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from odradek.protocol import chain
@@ -36,6 +37,7 @@ from odradek.protocol.batch import (
     is_framed,
     is_sound,
     judge_records,
+    own_batch,
     read_header,
     records,
     sealed,
@@ -159,6 +161,18 @@ def takes_long(batch: Buffer | Prepared, config: LogConfig, api_version: int) ->
 def prepare(batch: Buffer, config: LogConfig, api_version: int, now_ms: int, max_decompressed: int) -> Prepared:
     """`admit` for a batch of a client, to run in a thread. Raises KafkaError as `admit`."""
     return Prepared(*admit(batch, config, AppendOrigin.CLIENT, api_version, now_ms, max_decompressed))
+
+
+def prepare_own(entries: Sequence[tuple[bytes, bytes | None]], config: LogConfig, now_ms: int) -> Prepared | None:
+    """A batch of records that the broker writes itself; None where the topic's configuration may change or refuse it,
+    so that `admit` has to validate it.
+    """
+    if not config.stores_own_batches:
+        return None
+    batch, header = own_batch(entries, now_ms)
+    if len(batch) > config.max_message_bytes or len(batch) > config.segment_bytes:
+        return None
+    return Prepared(memoryview(batch), header)
 
 
 def admit(

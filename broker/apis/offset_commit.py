@@ -33,6 +33,7 @@ NO_TIME: Final = -1
 READ: Final = AclOperation.READ
 GROUP: Final = ResourceType.GROUP
 TOPIC: Final = ResourceType.TOPIC
+NO_ERROR: Final = ErrorCode.NONE
 UNKNOWN_PARTITION: Final = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 TopicResponse = m.OffsetCommitResponse.OffsetCommitResponseTopic
 PartitionResponse = m.OffsetCommitResponse.OffsetCommitResponsePartition
@@ -75,6 +76,8 @@ class OffsetCommit:
             list(commit.entries.items()),
             knows_member_epochs=call.version >= FIRST_VERSION_WITH_MEMBER_EPOCHS,
         )
+        if self._offsets.commit_at_once(request.group_id, sender):
+            return commit.stored()
         answer = DeferredResponse(call, commit.response)
         self._offsets.commit(request.group_id, sender, answer)
         response: m.OffsetCommitResponse | None = answer.response()
@@ -160,6 +163,12 @@ class _Commit:
                 expire_ms,
             )
             self._awaiting[at] = answer
+
+    def stored(self) -> m.OffsetCommitResponse:
+        """The response where all entries are stored."""
+        for answer in self._awaiting.values():
+            answer.error_code = NO_ERROR
+        return m.OffsetCommitResponse(topics=[answered.topic for answered in self._topics.values()])
 
     def response(self, _: Call, codes: list[ErrorCode]) -> m.OffsetCommitResponse:
         """The response, given the codes of the entries."""

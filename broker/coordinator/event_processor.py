@@ -117,6 +117,10 @@ class PartitionWriter(Protocol):
         """
         ...
 
+    def append_at_once(self, partition: int, records: list[KeyValue], /) -> bool:
+        """Append one batch where it is committed when this returns; returns False where nothing is appended."""
+        ...
+
 
 class TransactionalWriter(Protocol):
     """Appends records that belong to a producer's transaction to the same partitions."""
@@ -197,6 +201,14 @@ class CoordinatorEventProcessor(Generic[Machine]):
         if effects:
             self._enqueue(self._hosted[machine], effects)
             self._run()
+
+    def append_at_once(self, machine: Machine, records: list[KeyValue]) -> bool:
+        """Append records that are committed when this returns, so that their changes are made after it and need no
+        undo. Returns False where nothing is appended: an earlier write of the machine has no outcome yet, effects are
+        being performed, or the log does not commit at once.
+        """
+        hosted = self._hosted[machine]
+        return not (hosted.writes or self._performing) and self._writer.append_at_once(hosted.led.partition, records)
 
     def release(self, machine: Machine) -> None:
         """Remove a state machine of which nothing is left."""

@@ -14,9 +14,11 @@ from odradek.broker.replication.partition import ACKS_ALL, Replica, Replicas
 from odradek.broker.runtime.purgatory import DelayedOperation, DelayedOperationPurgatory
 from odradek.broker.runtime.state.effects import KeyValue
 from odradek.broker.runtime.timers import Clock
-from odradek.protocol.batch import LOG_OVERHEAD, Header, Record, build, read_header, records
+from odradek.protocol.batch import LOG_OVERHEAD, Header, Record, build, read_header
+from odradek.protocol.batch import records as records_of
 from odradek.protocol.compression import Codec
 from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.storage.validation import Prepared, prepare_own
 
 LOAD_BYTES: Final = 5 << 20
 
@@ -60,16 +62,35 @@ class InternalTopicLog:
             done(ErrorCode.NOT_LEADER_OR_FOLLOWER)
             return
         now_ms = self._clock.now_ms()
-        batch = build(
-            [Record(offset, now_ms, key, value) for offset, (key, value) in enumerate(entries)],
-            codec=self._codec,
-        )
+        batch: bytearray | Prepared | None = None
+        if not self._codec:
+            batch = prepare_own(entries, replica.log.config, now_ms)
+        if batch is None:
+            records = [Record(offset, now_ms, key, value) for offset, (key, value) in enumerate(entries)]
+            batch = build(records, codec=self._codec)
         try:
             end_offset = replica.write(batch, now_ms)
         except KafkaError as error:
             done(error.code)
             return
         await_append(replica, end_offset, self._acks, done, self._purgatory, self._timeout_ms)
+
+    def append_at_once(self, partition: int, entries: list[KeyValue]) -> bool:
+        """Append one batch where it is committed when this returns. Returns False without a change of the log where it
+        would not be, or where the log rejects the batch; `append` then has the outcome.
+        """
+        replica = self._replicas.get(self._name, partition)
+        if replica is None or self._codec or not replica.commits_at_once:
+            return False
+        now_ms = self._clock.now_ms()
+        batch = prepare_own(entries, replica.log.config, now_ms)
+        if batch is None:
+            return False
+        try:
+            replica.write(batch, now_ms)
+        except KafkaError:
+            return False
+        return True
 
     def when_replicated(self, partition: int, done: Callable[[], None]) -> None:
         """Call `done` when the in-sync replicas have all records that the partition has now; never if this broker stops
@@ -104,7 +125,7 @@ class InternalTopicLog:
                 if position + header.size > len(data):
                     break
                 if header.last_offset >= offset:
-                    for record in records(data, position):
+                    for record in records_of(data, position):
                         yield header, record
                 offset = max(offset, header.next_offset)
                 position += header.size

@@ -36,7 +36,7 @@ from odradek.broker.coordinator.event_processor import (
     PartitionWriter,
     TransactionalWriter,
 )
-from odradek.broker.runtime.state.effects import Now
+from odradek.broker.runtime.state.effects import KeyValue, Now
 from odradek.broker.runtime.timers import Clock, Timers
 from odradek.broker.runtime.turns import Run, at_once, keep
 from odradek.broker.runtime.turns import each as items_of
@@ -271,6 +271,17 @@ class CoordinatorRuntime(Generic[Machine, Shard]):
     def perform(self, machine: Machine, effects: Effects) -> None:
         """Perform the effects of an event in order."""
         self._processor.perform(machine, effects)
+
+    def find_active(self, partition: int, key: str) -> Machine | None:
+        """The state machine of a key; None where it does not exist, or where `check` has an error."""
+        context = self._contexts.get(partition)
+        if context is None or context.state is not ACTIVE or not context.is_led:
+            return None
+        return context.shard.machines.get(key)
+
+    def append_at_once(self, machine: Machine, records: list[KeyValue]) -> bool:
+        """Append records that are committed when this returns; returns False where nothing is appended."""
+        return self._processor.append_at_once(machine, records)
 
     def release(self, machine: Machine) -> None:
         """Remove a state machine of which nothing is left."""

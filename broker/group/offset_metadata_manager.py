@@ -35,6 +35,19 @@ class OffsetMetadataManager:
         self._runtime = runtime
         self._transactional_log = transactional_log
 
+    def commit_at_once(self, group_id: str, request: CommitRequest) -> bool:
+        """OffsetCommit of offsets that the group stores, all of them, and that are durable when this returns: the
+        common case without replicas. Returns False where nothing is done, and `commit` has to answer.
+        """
+        group = self._runtime.find_active(self._groups.partition_of(group_id), group_id)
+        records = None if group is None else group.records_of_commit(request)
+        if group is None or records is None or not self._runtime.append_at_once(group, records):
+            return False
+        group.offsets.put(request.entries)
+        if request.member_id:
+            self._groups.perform(group, group.membership.seen(request.member_id, self._groups.now()))
+        return True
+
     def commit(self, group_id: str, request: CommitRequest, answer: Callable[[list[ErrorCode]], None]) -> None:
         """OffsetCommit: answered with one code for each entry."""
         error, group = self._groups.look_up(group_id, may_be_empty=True)

@@ -239,7 +239,12 @@ class Replica:
             producer_id, epoch, sequence, epoch_per_transaction, self._clock.now_ms()
         )
 
-    def write(self, records: bytearray, now_ms: int, verification: Verification | None = None) -> int:
+    @property
+    def commits_at_once(self) -> bool:
+        """Whether a write is committed when it is in the log of this broker: the only replica, without fsyncs."""
+        return self.machine.role is LEADER and not (self.machine.remotes or self.log.config.flushes)
+
+    def write(self, records: bytearray | Prepared, now_ms: int, verification: Verification | None = None) -> int:
         """Append a batch that this broker made itself (group and offset records). Returns its end offset.
 
         A batch that belongs to a client's transaction needs its `verification`. Raises KafkaError as `produce` does

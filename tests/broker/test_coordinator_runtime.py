@@ -10,7 +10,7 @@ import pytest
 
 from odradek.broker.coordinator import runtime as module
 from odradek.broker.coordinator.runtime import CoordinatorRuntime
-from odradek.broker.runtime.state.effects import Append, Each, Now, Reply, SetTimer
+from odradek.broker.runtime.state.effects import Append, Each, KeyValue, Now, Reply, SetTimer
 from odradek.protocol.batch import Header, Record
 from odradek.protocol.errors import ErrorCode, ProtocolError
 from tests.machines.group_harness import MemoryLog, Slot, VirtualTime
@@ -194,6 +194,39 @@ def test_a_rejected_append_reverts_itself_and_every_later_one(coordinator: Coord
     coordinator.log.release(REJECTED)
     assert [slot.answer for slot in slots] == [(REJECTED, 1), (REJECTED, 1)]
     assert (coordinator.counter.value, coordinator.counter.reverts) == (1, [REJECTED])
+
+
+def test_records_are_appended_at_once_where_no_earlier_write_is_open(coordinator: Coordinator) -> None:
+    runtime, log = coordinator.runtime, coordinator.log
+    records: list[KeyValue] = [(b"counter", b"7")]
+    assert runtime.append_at_once(coordinator.counter, records)
+    assert [record.value for _, record in log.read_all(0)] == [b"7"]
+    log.hold = True
+    coordinator.increment()
+    log.hold = False
+    assert not any(runtime.append_at_once(coordinator.counter, records) for _ in range(2))
+    log.release()
+    assert any(runtime.append_at_once(coordinator.counter, records) for _ in range(2))
+
+
+def test_nothing_is_appended_at_once_while_effects_are_performed(coordinator: Coordinator) -> None:
+    runtime, tried = coordinator.runtime, list[bool]()
+
+    def answered(_: object) -> None:
+        tried.extend(runtime.append_at_once(coordinator.counter, [(b"counter", b"7")]) for _ in range(2))
+
+    runtime.perform(coordinator.counter, [Reply(answered, None)])
+    assert tried == [False, False]
+
+
+def test_only_an_active_state_machine_is_found() -> None:
+    coordinator = Coordinator()
+    assert coordinator.runtime.find_active(0, "counter") is coordinator.counter
+    assert coordinator.runtime.find_active(0, "other") is None
+    assert coordinator.runtime.find_active(1, "counter") is None
+    coordinator.log.error = ErrorCode.NOT_LEADER_OR_FOLLOWER
+    coordinator.increment()
+    assert coordinator.runtime.find_active(0, "counter") is None
 
 
 def test_an_append_that_times_out_stays(coordinator: Coordinator) -> None:

@@ -126,6 +126,29 @@ class Leader:
         return call
 
 
+def test_a_coordinator_appends_at_once_to_the_only_replica(tmp_path: Path) -> None:
+    leader = Leader(tmp_path)
+    assert not leader.coordinator.append_at_once(0, [ENTRY]), "another replica is in sync"
+    assert leader.logs[0].log.end_offset == 0
+    for replica, config, at_once in (
+        (leader.logs[0], LogConfig(), True),
+        (leader.logs[1], LogConfig(flush_messages=1), False),
+        (leader.logs[1], LogConfig(compression_type="zstd"), False),
+        (leader.logs[1], LogConfig(message_timestamp_type="LogAppendTime"), False),
+        (leader.logs[1], LogConfig(max_message_bytes=60), False),
+        (leader.logs[1], LogConfig(segment_bytes=60), False),
+    ):
+        replica.lead(LeaderAndIsr(0, 2, (0,), (0,)))
+        replica.log.config = config
+        assert leader.coordinator.append_at_once(replica.partition, [ENTRY]) is at_once
+        assert replica.log.end_offset == replica.machine.high_watermark == at_once
+    outcomes: list[ErrorCode] = []
+    leader.append(0, outcomes.append)
+    assert outcomes == [ErrorCode.NONE]
+    assert [(record.key, record.value) for _, record in leader.coordinator.read_all(0)] == [ENTRY, ENTRY]
+    assert not leader.coordinator.append_at_once(2, [ENTRY]), "this broker has no such replica"
+
+
 @pytest.fixture
 def leader(tmp_path: Path) -> Leader:
     return Leader(tmp_path)

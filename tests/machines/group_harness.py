@@ -92,6 +92,7 @@ class MemoryLog:
         self.next_offset: dict[int, int] = {}
         self.hold = False
         self.error = ErrorCode.NONE
+        self._commits_at_once = True
         self._held: deque[Held] = deque()
         self._late: deque[Callable[[ErrorCode], None]] = deque()
 
@@ -102,6 +103,16 @@ class MemoryLog:
             self._held.append((partition, records, done, producer))
         else:
             self._end(partition, records, done, producer, self.error)
+
+    def append_at_once(self, partition: int, records: list[KeyValue]) -> bool:
+        """Commits every second batch at once, so that both ways of a commit are taken."""
+        if self.hold or self.error:
+            return False
+        self._commits_at_once = not self._commits_at_once
+        if self._commits_at_once:
+            return False
+        self._end(partition, records, lambda error: None, {}, self.error)
+        return True
 
     def when_replicated(self, partition: int, done: Callable[[], None]) -> None:
         done()

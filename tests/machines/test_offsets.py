@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from odradek.broker.group.state.offsets import OffsetAndMetadata, Offsets, Stage
+from odradek.broker.group.state.offsets import NO_EXPIRY, OffsetAndMetadata, Offsets, Stage
 from odradek.broker.group.state.records import offset_record, read_key, read_offset
+from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.topic_partition import TopicPartition
 
@@ -189,6 +190,14 @@ def test_expiry_counts_from_the_base_the_commit_or_the_commits_own_time(
 )
 def test_a_commit_survives_its_record(group: str, topic: str, index: int, committed: OffsetAndMetadata) -> None:
     key, value = offset_record(group, (topic, index), committed)
+    if committed.expire_ms == NO_EXPIRY:
+        whole = m.OffsetCommitValue(
+            offset=committed.offset,
+            leader_epoch=committed.leader_epoch,
+            metadata=committed.metadata,
+            commit_timestamp=committed.commit_ms,
+        )
+        assert value == whole.encode(3, b"\0\3")
     assert value is not None
     assert read_key(key) == (group, (topic, index))
     if committed.expire_ms != -1:

@@ -237,6 +237,16 @@ class Group:
             return [Reply(token, [error] * len(request.entries))]
         return self._store(token, request, producer_id, permit)
 
+    def records_of_commit(self, request: CommitRequest) -> list[KeyValue] | None:
+        """The records of a commit, if all of its offsets may be stored; otherwise None, and `commit` has the errors."""
+        limit = self._settings.offset_metadata_max_bytes
+        for _, committed in request.entries:
+            if committed.metadata and _java_length(committed.metadata) > limit:
+                return None
+        if self._check_commit(request):
+            return None
+        return [offset_record(self.group_id, partition, committed) for partition, committed in request.entries]
+
     def _check_commit(self, request: CommitRequest) -> ErrorCode:
         membership = self.membership
         if isinstance(membership, Membership):

@@ -132,6 +132,12 @@ class Offsets:
             staged.setdefault(partition, {})[self._order] = committed
         return Stage(self._order, entries, producer_id)
 
+    def put(self, entries: list[tuple[TopicPartition, OffsetAndMetadata]]) -> None:
+        """Apply commits whose records are durable, and behind all others in the log."""
+        self._order = order = self._order + 1
+        for partition, committed in entries:
+            self._committed[partition] = (order, committed)
+
     def latest(self) -> dict[TopicPartition, OffsetAndMetadata]:
         """The last commit of each partition in the log outside of open transactions, durable or not."""
         found = dict(self._committed)

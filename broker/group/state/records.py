@@ -34,6 +34,8 @@ OFFSET_VALUE_VERSION: Final = 3
 OFFSET_VALUE_VERSION_WITH_EXPIRY: Final = 1
 GROUP_VALUE_VERSION: Final = 3
 
+_PLAIN_VALUE: Final = struct.Struct(">hqihq")
+"""A value of OFFSET_VALUE_VERSION with empty metadata: version, offset, leader epoch, length of the metadata, time."""
 OFFSET_KEY_PREFIX: Final = VERSION.pack(OFFSET_KEY_VERSION)
 GROUP_KEY_PREFIX: Final = VERSION.pack(GROUP_KEY_VERSION)
 OFFSET_VALUE_PREFIX: Final = VERSION.pack(OFFSET_VALUE_VERSION)
@@ -66,6 +68,9 @@ def group_key(group_id: str) -> bytes:
 
 def offset_record(group_id: str, partition: TopicPartition, committed: OffsetAndMetadata) -> KeyValue:
     """The record of one commit."""
+    if committed.expire_ms == NO_EXPIRY and not committed.metadata:
+        data = _PLAIN_VALUE.pack(OFFSET_VALUE_VERSION, committed.offset, committed.leader_epoch, 0, committed.commit_ms)
+        return offset_key(group_id, partition), data
     value = m.OffsetCommitValue(
         offset=committed.offset,
         leader_epoch=committed.leader_epoch,
