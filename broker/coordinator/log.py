@@ -11,6 +11,7 @@ from typing import Final
 
 from odradek.broker.coordinator.state.pending_writes import COMMITTED
 from odradek.broker.replication.partition import ACKS_ALL, Replica, Replicas
+from odradek.broker.replication.state.partition import LEADER
 from odradek.broker.runtime.purgatory import DelayedOperation, DelayedOperationPurgatory
 from odradek.broker.runtime.state.effects import KeyValue
 from odradek.broker.runtime.timers import Clock
@@ -18,7 +19,6 @@ from odradek.protocol.batch import LOG_OVERHEAD, Header, Record, build, read_hea
 from odradek.protocol.batch import records as records_of
 from odradek.protocol.compression import Codec
 from odradek.protocol.errors import ErrorCode, KafkaError
-from odradek.storage.validation import Prepared, prepare_own
 
 LOAD_BYTES: Final = 5 << 20
 
@@ -62,14 +62,13 @@ class InternalTopicLog:
             done(ErrorCode.NOT_LEADER_OR_FOLLOWER)
             return
         now_ms = self._clock.now_ms()
-        batch: bytearray | Prepared | None = None
-        if not self._codec:
-            batch = prepare_own(entries, replica.log.config, now_ms)
-        if batch is None:
-            records = [Record(offset, now_ms, key, value) for offset, (key, value) in enumerate(entries)]
-            batch = build(records, codec=self._codec)
+        plain = None if self._codec else replica.prepare(entries, now_ms)
         try:
-            end_offset = replica.write(batch, now_ms)
+            if plain is not None:
+                end_offset = replica.write(plain, now_ms)
+            else:
+                records = [Record(offset, now_ms, key, value) for offset, (key, value) in enumerate(entries)]
+                end_offset = replica.write(build(records, codec=self._codec), now_ms)
         except KafkaError as error:
             done(error.code)
             return
@@ -80,10 +79,10 @@ class InternalTopicLog:
         would not be, or where the log rejects the batch; `append` then has the outcome.
         """
         replica = self._replicas.get(self._name, partition)
-        if replica is None or self._codec or not replica.commits_at_once:
+        if replica is None or self._codec or not _commits_at_once(replica):
             return False
         now_ms = self._clock.now_ms()
-        batch = prepare_own(entries, replica.log.config, now_ms)
+        batch = replica.prepare(entries, now_ms)
         if batch is None:
             return False
         try:
@@ -131,6 +130,12 @@ class InternalTopicLog:
                 position += header.size
             if position == 0:
                 return
+
+
+def _commits_at_once(replica: Replica) -> bool:
+    """Whether a write is committed when it is in the log of this broker: the only replica, without fsyncs."""
+    machine = replica.machine
+    return machine.role is LEADER and not (machine.remotes or replica.log.config.flushes)
 
 
 def await_append(

@@ -37,7 +37,7 @@ from odradek.storage.flush import Flush
 from odradek.storage.log import Log
 from odradek.storage.producers import Verification
 from odradek.storage.segments import LogSlice
-from odradek.storage.validation import BATCHES_SINCE, ON_LOOP_BYTES, Appended, Prepared
+from odradek.storage.validation import BATCHES_SINCE, ON_LOOP_BYTES, Appended, Prepared, prepare_own
 
 log = logging.getLogger(__name__)
 
@@ -239,10 +239,11 @@ class Replica:
             producer_id, epoch, sequence, epoch_per_transaction, self._clock.now_ms()
         )
 
-    @property
-    def commits_at_once(self) -> bool:
-        """Whether a write is committed when it is in the log of this broker: the only replica, without fsyncs."""
-        return self.machine.role is LEADER and not (self.machine.remotes or self.log.config.flushes)
+    def prepare(self, entries: list[tuple[bytes, bytes | None]], now_ms: int) -> Prepared | None:
+        """A batch of records that this broker makes itself, for `write`; None where the topic's configuration may
+        change or refuse it.
+        """
+        return prepare_own(entries, self.log.config, now_ms)
 
     def write(self, records: bytearray | Prepared, now_ms: int, verification: Verification | None = None) -> int:
         """Append a batch that this broker made itself (group and offset records). Returns its end offset.

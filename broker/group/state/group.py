@@ -213,7 +213,7 @@ class Group:
 
     def commit(self, token: Any, request: CommitRequest, now: Now) -> list[Effect]:
         """Store offsets. Answered, once they are durable, with one error code for each entry, in order."""
-        error = self._check_commit(request)
+        error = _check_commit(self.membership, request)
         if error:
             return [Reply(token, [error] * len(request.entries))]
         effects = self.membership.seen(request.member_id, now)
@@ -230,7 +230,7 @@ class Group:
         if self.is_dead:
             error = ErrorCode.COORDINATOR_NOT_AVAILABLE
         elif request.generation >= 0 or request.member_id or request.instance_id is not None:
-            error = self._check_commit(request)
+            error = _check_commit(self.membership, request)
         if error is ErrorCode.STALE_MEMBER_EPOCH:
             error = ErrorCode.ILLEGAL_GENERATION  # STALE_MEMBER_EPOCH is unexpected here, so fatal to a producer
         if error and error is not ErrorCode.REBALANCE_IN_PROGRESS:
@@ -243,19 +243,9 @@ class Group:
         for _, committed in request.entries:
             if committed.metadata and _java_length(committed.metadata) > limit:
                 return None
-        if self._check_commit(request):
+        if _check_commit(self.membership, request):
             return None
         return [offset_record(self.group_id, partition, committed) for partition, committed in request.entries]
-
-    def _check_commit(self, request: CommitRequest) -> ErrorCode:
-        membership = self.membership
-        if isinstance(membership, Membership):
-            return membership.group.check_commit(request.member_id, request.instance_id, request.generation)
-        partitions = [partition for partition, _ in request.entries]
-        error = membership.check_commit(request.member_id, request.generation, partitions)
-        if not error and not request.knows_member_epochs and membership.speaks_consumer(request.member_id):
-            return ErrorCode.UNSUPPORTED_VERSION
-        return error
 
     def check_fetch(self, member_id: str | None, epoch: int) -> ErrorCode:
         """Whether the sender of an OffsetFetch may read offsets; the classic protocol accepts every sender."""
@@ -414,6 +404,16 @@ def _undone(effects: list[Effect], at: int, undo: Undo) -> list[Effect]:
     append = effects[at]
     assert isinstance(append, Append)
     return [*effects[:at], append._replace(undo=(*append.undo, undo)), *effects[at + 1 :]]
+
+
+def _check_commit(membership: Membership | ConsumerMembership, request: CommitRequest) -> ErrorCode:
+    if isinstance(membership, Membership):
+        return membership.group.check_commit(request.member_id, request.instance_id, request.generation)
+    partitions = [partition for partition, _ in request.entries]
+    error = membership.check_commit(request.member_id, request.generation, partitions)
+    if not error and not request.knows_member_epochs and membership.speaks_consumer(request.member_id):
+        return ErrorCode.UNSUPPORTED_VERSION
+    return error
 
 
 def _java_length(text: str) -> int:
