@@ -198,9 +198,21 @@ class CoordinatorEventProcessor(Generic[Machine]):
 
     def perform(self, machine: Machine, effects: Effects) -> None:
         """Perform effects in order; effects that are added meanwhile follow behind them."""
-        if effects:
-            self._enqueue(self._hosted[machine], effects)
-            self._run()
+        if not effects:
+            return
+        hosted = self._hosted[machine]
+        if len(effects) == 1 and type(effects[0]) is Reply and not self._performing:  # the common case
+            self._send_alone(hosted.key, effects[0])
+        else:
+            self._enqueue(hosted, effects)
+        self._run()
+
+    def _send_alone(self, key: str, reply: Reply) -> None:
+        self._performing = True
+        try:
+            _send(key, reply)
+        finally:
+            self._performing = False
 
     def append_at_once(self, machine: Machine, records: list[KeyValue]) -> bool:
         """Append records that are committed when this returns, so that their changes are made after it and need no

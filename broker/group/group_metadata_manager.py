@@ -115,7 +115,7 @@ class GroupMetadataManager:
     ) -> None:
         """ConsumerGroupHeartbeat."""
         try:
-            check_heartbeat(group_id, request, self._settings.assignors)
+            check_heartbeat(group_id, request, self._settings.assignors if request.assignor is not None else ())
         except KafkaError as refused:
             answer(HeartbeatResult(refused.code, refused.message))
             return
@@ -126,9 +126,8 @@ class GroupMetadataManager:
             missing = f"Group {group_id} not found." if not error else None
             answer(HeartbeatResult(error or ErrorCode.GROUP_ID_NOT_FOUND, missing))
             return
-        self._groups.perform_last(
-            group, group.consumer_heartbeat(answer, request, self._fresh_id(), self._groups.now())
-        )
+        unique = "" if request.member_id else self._fresh_id()  # a read of the system's random numbers
+        self._groups.perform_last(group, group.consumer_heartbeat(answer, request, unique, self._groups.now()))
 
     # --- administration ---
 

@@ -6,6 +6,7 @@ The decisions here precede a group: whether this broker coordinates its partitio
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from odradek.broker.coordinator.runtime import CoordinatorRuntime
 from odradek.broker.group.shard import GroupCoordinatorShard
@@ -16,6 +17,7 @@ from odradek.broker.metadata.state.coordinator_partition import partition_for
 from odradek.broker.runtime.state.effects import Effect, Now
 from odradek.protocol.errors import ErrorCode
 
+NO_ERROR: Final = ErrorCode.NONE
 GroupRuntime = CoordinatorRuntime[Group, GroupCoordinatorShard]
 
 
@@ -49,8 +51,13 @@ class Groups:
 
     def look_up(self, group_id: str, *, may_be_empty: bool = False) -> tuple[ErrorCode, Group | None]:
         """The error where this broker does not serve the group; otherwise the group, if it exists."""
-        error = self.check(group_id, may_be_empty=may_be_empty)
-        return error, self.find(group_id) if not error else None
+        if not group_id and not may_be_empty:
+            return ErrorCode.INVALID_GROUP_ID, None
+        partition = self.partition_of(group_id)
+        group = self._runtime.find_active(partition, group_id)
+        if group is None:
+            return self._runtime.check(partition), None
+        return NO_ERROR, None if group.is_dead else group
 
     def create(self, group_id: str) -> Group:
         """A new group, or a group that has ended, for a new beginning."""

@@ -81,6 +81,16 @@ class Membership:
         return self.group.state
 
     @property
+    def is_dead(self) -> bool:
+        """Whether the group has ended."""
+        return self.group.state is ClassicGroupState.DEAD
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the group exists and has no members."""
+        return self.group.state is ClassicGroupState.EMPTY
+
+    @property
     def protocol_type(self) -> str | None:
         """The protocol type of the members, such as "consumer"; None before the first join."""
         return self.group.protocol_type

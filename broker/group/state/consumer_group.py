@@ -48,7 +48,8 @@ from odradek.broker.group.state.consumer_group_members import (
     ConsumerMember,
     GroupState,
     MemberState,
-    size_of,
+    check_memory,
+    check_room,
 )
 from odradek.broker.group.state.consumer_group_pending_writes import ConsumerGroupWrites
 from odradek.broker.group.state.consumer_group_requests import (
@@ -60,7 +61,7 @@ from odradek.broker.group.state.consumer_group_requests import (
     leaves,
 )
 from odradek.broker.group.state.consumer_group_steps import Steps
-from odradek.broker.group.state.settings import MEMBERS_SHARE, GroupSettings
+from odradek.broker.group.state.settings import GroupSettings
 from odradek.broker.group.state.topic_patterns import check_pattern
 from odradek.broker.runtime.state.effects import Effect, KeyValue, Now, TimerName
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -99,6 +100,16 @@ class ConsumerMembership:
         return GroupState.DEAD if self._is_dead else self.group_members.state
 
     @property
+    def is_dead(self) -> bool:
+        """Whether the group has ended."""
+        return self._is_dead
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the group exists and has no members: found without the members, which `state` has to look at."""
+        return not (self._is_dead or self.group_members.members)
+
+    @property
     def armed(self) -> dict[TimerName, int]:
         """The timers that are set, with their deadlines (monotonic ms)."""
         return dict(self.group_writes.effects.armed)
@@ -119,7 +130,7 @@ class ConsumerMembership:
 
     def _beat(self, request: HeartbeatRequest, unique: str, now: Now) -> HeartbeatResult:
         member_id = request.member_id or unique
-        self.check_room(member_id, self._settings.group_consumer_max_size)
+        check_room(self.group_members, member_id, self._settings.group_consumer_max_size)
         former = self._find(member_id, request)
         known = former or ConsumerMember(member_id)
         if request.expression and request.expression != known.expression:
@@ -129,7 +140,7 @@ class ConsumerMembership:
             known = self.steps.replace(known, member_id)
         entering = _updated(known, request)
         if former is None or entering.names is not former.names:
-            self.check_memory(entering, self._settings.odradek_group_max_metadata_bytes)
+            check_memory(self.group_members, entering, self._settings.odradek_group_max_metadata_bytes)
         self.steps.enter(entering, now, request.describable)
         self.steps.target.update()
         member = self.steps.advance(member_id, request.owned)
@@ -143,24 +154,6 @@ class ConsumerMembership:
             interval_ms=self._settings.group_consumer_heartbeat_interval_ms,
             assignment=member.assigned if tell else None,
         )
-
-    def check_room(self, member_id: str, limit: int) -> None:
-        """Raises KafkaError(GROUP_MAX_SIZE_REACHED) for a new member of a full group."""
-        if len(self.group_members.members) >= limit and member_id not in self.group_members.members:
-            raise KafkaError(
-                ErrorCode.GROUP_MAX_SIZE_REACHED,
-                f"The consumer group has reached its maximum capacity of {limit} members.",
-            )
-
-    def check_memory(self, member: ConsumerMember, limit: int) -> None:
-        """Raises KafkaError(GROUP_MAX_SIZE_REACHED) for a member that takes over an eighth of the memory of the group,
-        or more than is left. Kafka has no such limits.
-        """
-        if size_of(member) > limit // MEMBERS_SHARE or self.group_members.memory_with(member) > limit:
-            raise KafkaError(
-                ErrorCode.GROUP_MAX_SIZE_REACHED,
-                f"The members of the consumer group may take {limit} bytes, and one of them an eighth of that.",
-            )
 
     def _find(self, member_id: str, request: HeartbeatRequest) -> ConsumerMember | None:
         """The member that sent the request, or the static member that it replaces; None for a new member."""
@@ -391,6 +384,15 @@ class ConsumerMembership:
 def _updated(known: ConsumerMember, request: HeartbeatRequest) -> ConsumerMember:
     """A member with the fields of its heartbeat; fields that the heartbeat omits stay."""
     timeout_ms = request.rebalance_timeout_ms
+    if (
+        request.names is None
+        and request.expression is request.assignor is request.rack_id is None
+        and timeout_ms == NO_TIMEOUT
+        and request.instance_id in (None, known.instance_id)
+        and (known.client_id, known.client_host) == (request.client_id, request.client_host)
+        and known.classic is None
+    ):
+        return known
     return known._replace(
         instance_id=request.instance_id if request.instance_id is not None else known.instance_id,
         rack_id=request.rack_id if request.rack_id is not None else known.rack_id,

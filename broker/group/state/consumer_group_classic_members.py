@@ -34,7 +34,14 @@ from odradek.broker.group.state.classic_requests import (
 )
 from odradek.broker.group.state.consumer_assignors import Assignment
 from odradek.broker.group.state.consumer_group import CONSUMER, ConsumerMembership
-from odradek.broker.group.state.consumer_group_members import ClassicTerms, ConsumerMember, MemberState, Owned
+from odradek.broker.group.state.consumer_group_members import (
+    ClassicTerms,
+    ConsumerMember,
+    MemberState,
+    Owned,
+    check_memory,
+    check_room,
+)
 from odradek.broker.group.state.consumer_group_requests import Topics
 from odradek.broker.group.state.settings import GroupSettings
 from odradek.broker.runtime.state.effects import Effect, Now
@@ -68,7 +75,7 @@ class ClassicMembers:
     def _join(self, request: JoinRequest, unique: str, now: Now) -> JoinResult:
         group, terms, is_new = self._group, request.terms, request.member_id == UNKNOWN_MEMBER_ID
         member_id = f"{terms.instance_id or terms.client_id}-{unique}" if is_new else request.member_id
-        group.check_room(member_id, self._settings.group_consumer_max_size)
+        check_room(group.group_members, member_id, self._settings.group_consumer_max_size)
         if not self._supports(request):
             raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"{member_id} shares no protocol with the others")
         if is_new and request.id_required:
@@ -91,7 +98,7 @@ class ClassicMembers:
             client_host=terms.client_host,
             classic=ClassicTerms(terms.session_timeout_ms, terms.protocols),
         )
-        group.check_memory(entering, self._settings.odradek_group_max_metadata_bytes)
+        check_memory(group.group_members, entering, self._settings.odradek_group_max_metadata_bytes)
         group.steps.enter(entering, now)
         group.steps.target.update()
         member = group.steps.advance(member_id, self._owned(subscription))

@@ -16,6 +16,8 @@ from enum import Enum, IntEnum
 from typing import Final, NamedTuple
 
 from odradek.broker.group.state.consumer_assignors import Assignment
+from odradek.broker.group.state.settings import MEMBERS_SHARE
+from odradek.protocol.errors import ErrorCode, KafkaError
 
 LEFT: Final = -1
 """The epoch of a member that leaves."""
@@ -237,3 +239,23 @@ class ConsumerGroupMembers:
                     # In a compacted log, a record of the partition's next owner may precede this record.
                     if self._owners.get((topic_id, partition)) == member_id:
                         del self._owners[topic_id, partition]
+
+
+def check_room(group_members: ConsumerGroupMembers, member_id: str, limit: int) -> None:
+    """Raises KafkaError(GROUP_MAX_SIZE_REACHED) for a new member of a full group."""
+    if len(group_members.members) >= limit and member_id not in group_members.members:
+        raise KafkaError(
+            ErrorCode.GROUP_MAX_SIZE_REACHED,
+            f"The consumer group has reached its maximum capacity of {limit} members.",
+        )
+
+
+def check_memory(group_members: ConsumerGroupMembers, member: ConsumerMember, limit: int) -> None:
+    """Raises KafkaError(GROUP_MAX_SIZE_REACHED) for a member that takes over an eighth of the memory of the group, or
+    more than is left. Kafka has no such limits.
+    """
+    if size_of(member) > limit // MEMBERS_SHARE or group_members.memory_with(member) > limit:
+        raise KafkaError(
+            ErrorCode.GROUP_MAX_SIZE_REACHED,
+            f"The members of the consumer group may take {limit} bytes, and one of them an eighth of that.",
+        )

@@ -25,7 +25,6 @@ from odradek.broker.group.state.classic_requests import (
 )
 from odradek.broker.group.state.consumer_group import ConsumerMembership
 from odradek.broker.group.state.consumer_group_classic_members import ClassicMembers
-from odradek.broker.group.state.consumer_group_members import GroupState
 from odradek.broker.group.state.consumer_group_pending_writes import AppendToken, settle
 from odradek.broker.group.state.consumer_group_requests import JOINING, HeartbeatRequest, HeartbeatResult, Topics
 from odradek.broker.group.state.migration import downgraded, may_downgrade, upgraded
@@ -49,8 +48,6 @@ COMMIT_ERRORS: Final = {
     ErrorCode.INVALID_FETCH_SIZE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
 }
 
-DEAD: Final = (ClassicGroupState.DEAD, GroupState.DEAD)
-EMPTY: Final = (ClassicGroupState.EMPTY, GroupState.EMPTY)
 NO_ERROR: Final = ErrorCode.NONE
 
 Undo = Callable[[], None]
@@ -87,12 +84,12 @@ class Group:
     @property
     def is_dead(self) -> bool:
         """Whether the group has ended, so that its id can be used again."""
-        return self.membership.state in DEAD
+        return self.membership.is_dead
 
     @property
     def is_empty(self) -> bool:
         """Whether the group exists and has no members."""
-        return self.membership.state in EMPTY
+        return self.membership.is_empty
 
     # --- membership, in either protocol ---
 
