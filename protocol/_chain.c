@@ -1,4 +1,5 @@
-/* Walks the records of one batch of magic 2 and returns the input of all rules of a write; writes such records.
+/* Walks the records of one batch of magic 2 and returns the input of all rules of a write; writes such records, and whole
+ * batches of the broker itself.
  *
  * The reference implementations in chain.py and records.py are the specification: same arguments, same result for every
  * input, and tests compare both.
@@ -8,6 +9,7 @@
 #include <Python.h>
 #include <stdint.h>
 
+#include "_crc32c.h"
 #include "_record_writer.h"
 #include "_records.h"
 
@@ -18,6 +20,11 @@ enum flag { REQUIRE_KEYS = 1, ONE_TIMESTAMP = 2, CHECK_TIMESTAMPS = 4 };
 /* Other threads run during the walk along more records: it takes half a millisecond and more. */
 #define MANY_RECORDS 50000
 #define HEADER_SIZE 61
+#define HEADER_FIELDS 13
+#define CRC_POSITION 17
+#define ATTRIBUTES_POSITION 21
+/* plain_batch.py has the same number: the caller verifies the checksum of a longer batch. */
+#define SHORT_BATCH 4096
 #define NOT_PLAIN 0x2F /* a codec, the broker's time, or control records */
 
 typedef struct {
@@ -177,6 +184,27 @@ static int is_plain(const uint8_t *at, Py_ssize_t size)
     return walk(payload, &want, &found) == 0 && found.fault == SOUND && found.max_timestamp == number(at + 35, 8);
 }
 
+/* The fields of a header as a tuple, in the order of batch.py. */
+static PyObject *header_of(const uint8_t *at)
+{
+    static const struct { int where, width; } fields[HEADER_FIELDS] = {
+        {0, 8}, {8, 4}, {12, 4}, {16, 1}, {17, 4}, {21, 2}, {23, 4}, {27, 8}, {35, 8}, {43, 8}, {51, 2}, {53, 4}, {57, 4},
+    };
+    PyObject *header = PyTuple_New(HEADER_FIELDS);
+    for (int index = 0; header != NULL && index < HEADER_FIELDS; index++) {
+        int64_t value = number(at + fields[index].where, fields[index].width);
+        PyObject *item = PyLong_FromLongLong(fields[index].where == CRC_POSITION ? (uint32_t)value : value);
+        if (item == NULL || PyTuple_SetItem(header, index, item) < 0)
+            Py_CLEAR(header);
+    }
+    return header;
+}
+
+static uint32_t checksum(const uint8_t *at, Py_ssize_t size)
+{
+    return crc32c(at + ATTRIBUTES_POSITION, (size_t)(size - ATTRIBUTES_POSITION));
+}
+
 static PyObject *plain_header(PyObject *Py_UNUSED(module), PyObject *batch)
 {
     Py_buffer view;
@@ -184,14 +212,76 @@ static PyObject *plain_header(PyObject *Py_UNUSED(module), PyObject *batch)
         return NULL;
     const uint8_t *at = view.buf;
     PyObject *fields = NULL;
-    if (view.len >= HEADER_SIZE && is_plain(at, view.len))
-        fields = Py_BuildValue("(LiiiIiiLLLiii)", 0LL, (int)number(at + 8, 4), (int)number(at + 12, 4), (int)at[16],
-                               (unsigned int)number(at + 17, 4), (int)number(at + 21, 2), (int)number(at + 23, 4),
-                               (long long)number(at + 27, 8), (long long)number(at + 35, 8),
-                               (long long)number(at + 43, 8), (int)number(at + 51, 2), (int)number(at + 53, 4),
-                               (int)number(at + 57, 4));
+    if (view.len >= HEADER_SIZE && is_plain(at, view.len) &&
+        (view.len > SHORT_BATCH || checksum(at, view.len) == (uint32_t)number(at + CRC_POSITION, 4)))
+        fields = header_of(at);
     PyBuffer_Release(&view);
     return fields != NULL || PyErr_Occurred() ? fields : Py_NewRef(Py_None);
+}
+
+static void set_number(uint8_t *at, int width, int64_t value)
+{
+    for (int i = width - 1; i >= 0; i--, value >>= 8)
+        at[i] = (uint8_t)value;
+}
+
+static void set_own_header(uint8_t *at, size_t size, int64_t count, int64_t timestamp)
+{
+    memset(at, 0, HEADER_SIZE);
+    set_number(at + 8, 4, (int64_t)size - 12);
+    memset(at + 12, 0xFF, 4); /* no leader epoch */
+    at[16] = 2;
+    set_number(at + 23, 4, count - 1);
+    set_number(at + 27, 8, timestamp);
+    set_number(at + 35, 8, timestamp);
+    memset(at + 43, 0xFF, 14); /* no producer, epoch and sequence */
+    set_number(at + 57, 4, count);
+    set_number(at + CRC_POSITION, 4, checksum(at, (Py_ssize_t)size));
+}
+
+/* One record at the time of the batch; the length in front of it needs no more than its varint. */
+static int put_own_record(output *out, PyObject *entry, int64_t offset_delta)
+{
+    if (!PyTuple_Check(entry) || PyTuple_Size(entry) != 2) {
+        PyErr_SetString(PyExc_TypeError, "an entry is a tuple of key and value");
+        return -1;
+    }
+    size_t start = out->size, body = start + LONGEST_VARINT;
+    if (make_room(out, LONGEST_VARINT + 2) < 0)
+        return -1;
+    out->data[body] = 0;     /* the attributes */
+    out->data[body + 1] = 0; /* the difference of the times */
+    out->size = body + 2;
+    if (put_varint(out, offset_delta) < 0 || put_bytes(out, PyTuple_GetItem(entry, 0)) < 0 ||
+        put_bytes(out, PyTuple_GetItem(entry, 1)) < 0 || put_varint(out, 0) < 0)
+        return -1;
+    end_record(out, start);
+    return 0;
+}
+
+static PyObject *own_batch(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t nargs)
+{
+    if (nargs != 2 || !PyList_Check(args[0])) {
+        PyErr_SetString(PyExc_TypeError, "own_batch takes a list of entries and a timestamp");
+        return NULL;
+    }
+    int64_t timestamp = PyLong_AsLongLong(args[1]);
+    if (timestamp == -1 && PyErr_Occurred())
+        return NULL;
+    output out = {0};
+    Py_ssize_t count = PyList_Size(args[0]);
+    int failed = make_room(&out, HEADER_SIZE + 64);
+    out.size = HEADER_SIZE;
+    for (Py_ssize_t index = 0; failed == 0 && index < count; index++)
+        failed = put_own_record(&out, PyList_GetItem(args[0], index), index);
+    PyObject *made = NULL;
+    if (failed == 0) {
+        set_own_header(out.data, out.size, count, timestamp);
+        made = Py_BuildValue("(NN)", PyByteArray_FromStringAndSize((const char *)out.data, (Py_ssize_t)out.size),
+                             header_of(out.data));
+    }
+    PyMem_Free(out.data);
+    return made;
 }
 
 static PyObject *write_records(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t nargs)
@@ -214,10 +304,15 @@ static PyObject *write_records(PyObject *Py_UNUSED(module), PyObject *const *arg
 static PyMethodDef methods[] = {
     {"scan", (PyCFunction)(void (*)(void))scan, METH_FASTCALL, "Walk the records of a batch; see chain.py."},
     {"plain_header", plain_header, METH_O, "The header of a plain batch, or None; see batch.py."},
+    {"own_batch", (PyCFunction)(void (*)(void))own_batch, METH_FASTCALL, "A batch of the broker itself; see batch.py."},
     {"write_records", (PyCFunction)(void (*)(void))write_records, METH_FASTCALL, "Write records; see records.py."},
     {NULL, NULL, 0, NULL},
 };
 
 static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_chain", NULL, 0, methods, NULL, NULL, NULL, NULL};
 
-PyMODINIT_FUNC PyInit__chain(void) { return PyModuleDef_Init(&module); }
+PyMODINIT_FUNC PyInit__chain(void)
+{
+    make_crc32c_tables();
+    return PyModuleDef_Init(&module);
+}

@@ -117,7 +117,15 @@ static int put_difference(output *out, PyObject *number, int64_t base)
     return put_varint(out, (int64_t)((uint64_t)value - (uint64_t)base));
 }
 
-/* The body is written behind room for the longest length, and then moved behind its own. */
+/* Ends a record that begins at `start`: its body is behind room for the longest length, and moves behind its own. */
+static void end_record(output *out, size_t start)
+{
+    size_t body = start + LONGEST_VARINT, length = out->size - body;
+    size_t prefix = write_varint(out->data + start, (int64_t)length);
+    memmove(out->data + start + prefix, out->data + body, length);
+    out->size = start + prefix + length;
+}
+
 static int put_record(output *out, PyObject *record, int64_t base_offset, int64_t base_timestamp)
 {
     if (!PyTuple_Check(record) || PyTuple_Size(record) != RECORD_FIELDS) {
@@ -134,10 +142,7 @@ static int put_record(output *out, PyObject *record, int64_t base_offset, int64_
         put_bytes(out, PyTuple_GetItem(record, 2)) < 0 || put_bytes(out, PyTuple_GetItem(record, 3)) < 0 ||
         put_headers(out, PyTuple_GetItem(record, 4)) < 0)
         return -1;
-    size_t length = out->size - body;
-    size_t prefix = write_varint(out->data + start, (int64_t)length);
-    memmove(out->data + start + prefix, out->data + body, length);
-    out->size = start + prefix + length;
+    end_record(out, start);
     return 0;
 }
 

@@ -27,7 +27,7 @@ readers, or writes a batch anew without an error. Odradek rejects these batches;
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from operator import attrgetter
 from typing import Final, NamedTuple, NoReturn
 
@@ -171,10 +171,6 @@ class Header(NamedTuple):
         if self.base_sequence == NO_SEQUENCE:
             return NO_SEQUENCE
         return (self.base_sequence + self.last_offset_delta) & MAX_SEQUENCE
-
-
-_new: Final = tuple.__new__
-"""Makes a named tuple of a tuple without a call of Python's `__new__`."""
 
 
 def read_header(buffer: Buffer, position: int = 0) -> Header:
@@ -346,23 +342,6 @@ def build(
         len(items),
     )
     return sealed(header, payload)
-
-
-def own_batch(entries: Sequence[tuple[bytes, bytes | None]], timestamp_ms: int) -> tuple[bytearray, Header]:
-    """The same as `build` makes of records with these keys and values, all of one time, and its header.
-
-    It is for the records that a broker writes itself, which need no checks.
-    """
-    records = [Record(offset, timestamp_ms, key, value) for offset, (key, value) in enumerate(entries)]
-    payload = write_records(records, 0, timestamp_ms)
-    count = len(records)
-    size = HEADER_SIZE + len(payload) - LOG_OVERHEAD
-    numbers = (timestamp_ms, timestamp_ms, NO_PRODUCER_ID, NO_PRODUCER_EPOCH, NO_SEQUENCE, count)
-    batch = bytearray(_HEADER.pack(0, size, NO_LEADER_EPOCH, MAGIC, 0, 0, count - 1, *numbers))
-    batch += payload
-    crc = crc32c(memoryview(batch)[ATTRIBUTES_POSITION:])
-    _UINT32.pack_into(batch, CRC_POSITION, crc)
-    return batch, _new(Header, (0, size, NO_LEADER_EPOCH, MAGIC, crc, 0, count - 1, *numbers))
 
 
 def sealed(header: tuple[int, ...], payload: Buffer) -> bytearray:

@@ -1,8 +1,8 @@
 """Recognizes plain batches: what nearly every Produce request contains, validated with one call.
 
 A plain batch is a whole one of magic 2, without compression and control records, whose base offset is 0, whose records
-are sound and whose maximum timestamp is that of its records. A producer's batch has a sequence. A leader then has to
-check its size and its checksum only, and changes nothing in it; for any other batch it goes from rule to rule
+are sound, whose maximum timestamp is that of its records and whose checksum matches. A producer's batch has a sequence.
+A leader then has to check its size only, and changes nothing in it; for any other batch it goes from rule to rule
 (`storage/validation.py`).
 """
 
@@ -20,12 +20,15 @@ from odradek.protocol.batch import (
     NO_PRODUCER_ID,
     Buffer,
     Header,
+    crc_ok,
     read_header,
 )
 
 NOT_PLAIN: Final = CODEC_MASK | LOG_APPEND_TIME | CONTROL
 MANY_RECORDS: Final = 50_000
 """A walk along more takes so long that other threads have to run meanwhile. `_chain.c` has the same numbers."""
+SHORT_BATCH: Final = 4096
+"""C computes the checksum of a batch that has no more bytes. `checksum.crc32c` is faster for longer ones."""
 
 
 def plain_header_in_python(batch: Buffer) -> Header | None:
@@ -45,12 +48,15 @@ def plain_header_in_python(batch: Buffer) -> Header | None:
         return None
     count, timestamp = header.record_count, header.base_timestamp
     fault, _, _, max_timestamp, _, _ = chain.scan(batch, HEADER_SIZE, len(batch), count, timestamp, 0, 0, 0)
-    return None if fault or max_timestamp != header.max_timestamp else header
+    return None if fault or max_timestamp != header.max_timestamp or not crc_ok(batch, 0, header) else header
 
 
 def _in_c(batch: Buffer) -> Header | None:
     fields = _chain.plain_header(batch)
-    return None if fields is None else _new(Header, fields)
+    if fields is None:
+        return None
+    header: Header = _new(Header, fields)
+    return header if len(batch) <= SHORT_BATCH or crc_ok(batch, 0, header) else None
 
 
 _new = tuple.__new__

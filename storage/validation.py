@@ -11,7 +11,6 @@ The result of `admit` depends on its arguments alone. A batch whose `microsecond
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from odradek.protocol import chain
@@ -37,7 +36,6 @@ from odradek.protocol.batch import (
     is_framed,
     is_sound,
     judge_records,
-    own_batch,
     read_header,
     records,
     sealed,
@@ -50,6 +48,7 @@ from odradek.protocol.errors import ErrorCode, KafkaError, ProtocolError
 from odradek.protocol.legacy import NothingToWrite, is_set, up_convert_set, wrapped_content
 from odradek.protocol.legacy_walks import ATTRIBUTES_AT
 from odradek.protocol.output_bounds import announced_size, output_bound
+from odradek.protocol.own_batch import Entries, own_batch
 from odradek.protocol.plain_batch import plain_header
 from odradek.storage.config import MAX_INT64, AppendOrigin, LogConfig
 from odradek.storage.markers import EndTransactionMarker, read_marker
@@ -163,7 +162,7 @@ def prepare(batch: Buffer, config: LogConfig, api_version: int, now_ms: int, max
     return Prepared(*admit(batch, config, AppendOrigin.CLIENT, api_version, now_ms, max_decompressed))
 
 
-def prepare_own(entries: Sequence[tuple[bytes, bytes | None]], config: LogConfig, now_ms: int) -> Prepared | None:
+def prepare_own(entries: Entries, config: LogConfig, now_ms: int) -> Prepared | None:
     """A batch of records that the broker writes itself; None where the topic's configuration may change or refuse it,
     so that `admit` has to validate it.
     """
@@ -202,7 +201,6 @@ def admit(
         and (header := plain_header(batch)) is not None
         and len(batch) <= config.max_message_bytes
         and len(batch) <= config.segment_bytes
-        and crc32c(batch[ATTRIBUTES_POSITION:]) == header.crc
     ):
         return batch, header
     return _by_rules(batch, config, origin, api_version, now_ms, max_decompressed)

@@ -71,6 +71,7 @@ OTHERS: dict[str, tuple[str, ...]] = {
         "odradek.protocol.legacy_walks",
         "odradek.protocol.offset_map",
         "odradek.protocol.output_bounds",
+        "odradek.protocol.own_batch",
         "odradek.protocol.plain_batch",
         "odradek.protocol.topic_partition",
     ),

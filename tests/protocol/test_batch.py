@@ -209,14 +209,6 @@ def test_offsets_that_no_batch_can_hold_are_refused(offsets: list[int], base: in
         batch.build([Record(offset, 0, None, None) for offset in offsets], base_offset=base, last_offset=last)
 
 
-@given(st.lists(st.tuples(st.binary(max_size=300), st.none() | st.binary(max_size=300)), min_size=1, max_size=5))
-def test_a_batch_of_own_records_is_the_built_one(entries: list[tuple[bytes, bytes | None]]) -> None:
-    made, header = batch.own_batch(entries, NOW_MS)
-    items = [Record(offset, NOW_MS, key, value) for offset, (key, value) in enumerate(entries)]
-    assert made == batch.build(items)
-    assert header == batch.read_header(made)
-
-
 def test_a_control_batch_is_a_marker() -> None:
     built = batch.control_batch(
         commit=False, coordinator_epoch=3, producer_id=9, producer_epoch=2, timestamp_ms=NOW_MS, base_offset=40
