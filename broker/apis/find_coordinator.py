@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 GROUP: Final = 0
 TRANSACTION: Final = 1
 SHARE: Final = 2
+DESCRIBE: Final = AclOperation.DESCRIBE
 RESOURCES: Final = {
     GROUP: (ResourceType.GROUP, ErrorCode.GROUP_AUTHORIZATION_FAILED),
     TRANSACTION: (ResourceType.TRANSACTIONAL_ID, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
@@ -76,13 +77,13 @@ class FindCoordinator:
         # A key that the request repeats is answered once; its answers are one object.
         keys = dict.fromkeys([request.key] if call.version < FIRST_VERSION_WITH_MANY_KEYS else request.coordinator_keys)
         refused: set[str] = set()
+        found: dict[str, Found] = {}
         if kind in RESOURCES:
             resource, _ = RESOURCES[kind]
-            refused = {
-                key for key in items_of(keys) if not self._auth.authorize(call, AclOperation.DESCRIBE, resource, key)
-            }
+            refused = {key for key in items_of(keys) if not self._auth.authorize(call, DESCRIBE, resource, key)}
             wanted = [key for key in items_of(keys) if key not in refused]
-            if any(self._lookup.coordinator(kind, key, call.listener)[0] for key in items_of(wanted)):
+            found = {key: self._lookup.coordinator(kind, key, call.listener) for key in items_of(wanted)}
+            if any(each[0] for each in found.values()):
                 self._lookup.await_coordinators(
                     kind,
                     wanted,
@@ -90,18 +91,23 @@ class FindCoordinator:
                     DEADLINE_MS,
                     # The client is not throttled for it, as in Kafka: its later CreateTopics requests are (KIP-599).
                     self._quotas.permissive_mutations(call).record,
-                    later(lambda: call.reply(self._answer(call, request, refused))),
+                    later(lambda: call.reply(self._answer(call, request, refused, {}))),
                 )
                 return None
-        return self._answer(call, request, refused)
+        return self._answer(call, request, refused, found)
 
-    def _answer(self, call: Call, request: m.FindCoordinatorRequest, refused: set[str]) -> m.FindCoordinatorResponse:
+    def _answer(
+        self, call: Call, request: m.FindCoordinatorRequest, refused: set[str], known: dict[str, Found]
+    ) -> m.FindCoordinatorResponse:
+        """The response; `known` has coordinators that are found already."""
         if call.version < FIRST_VERSION_WITH_MANY_KEYS:
-            error, node_id, host, port, message = self._find(call, request.key_type, request.key, refused)
+            error, node_id, host, port, message = known.get(request.key) or self._find(
+                call, request.key_type, request.key, refused
+            )
             return m.FindCoordinatorResponse(
                 error_code=error,
                 # Kafka returns the message NONE on success, which appears in the logs of clients.
-                error_message=message or error.name,
+                error_message=message or (error.name if error else "NONE"),
                 node_id=node_id,
                 host=host,
                 port=port,
@@ -109,14 +115,9 @@ class FindCoordinator:
         found: dict[str, m.FindCoordinatorResponse.Coordinator] = {}
         for key in request.coordinator_keys:
             if key not in found:
-                found[key] = self._coordinator(call, request.key_type, key, refused)
+                coordinator = known.get(key) or self._find(call, request.key_type, key, refused)
+                found[key] = _response_of(key, coordinator)
         return m.FindCoordinatorResponse(coordinators=[found[key] for key in request.coordinator_keys])
-
-    def _coordinator(self, call: Call, kind: int, key: str, refused: set[str]) -> m.FindCoordinatorResponse.Coordinator:
-        error, node_id, host, port, message = self._find(call, kind, key, refused)
-        return m.FindCoordinatorResponse.Coordinator(
-            key=key, error_code=error, error_message=message or "", node_id=node_id, host=host, port=port
-        )
 
     def _find(self, call: Call, kind: int, key: str, refused: set[str]) -> Found:
         if kind == SHARE and call.version >= FIRST_VERSION_WITH_SHARE_GROUPS:
@@ -128,3 +129,10 @@ class FindCoordinator:
         if key in refused:
             return RESOURCES[kind][1], -1, "", -1, None
         return self._lookup.coordinator(kind, key, call.listener)
+
+
+def _response_of(key: str, found: Found) -> m.FindCoordinatorResponse.Coordinator:
+    error, node_id, host, port, message = found
+    return m.FindCoordinatorResponse.Coordinator(
+        key=key, error_code=error, error_message=message or "", node_id=node_id, host=host, port=port
+    )

@@ -40,6 +40,8 @@ from odradek.protocol.errors import ErrorCode, KafkaError
 log = logging.getLogger(__name__)
 
 REPLIES_AT_ONCE: Final = 100
+_new: Final = tuple.__new__
+"""Makes a named tuple without a call of Python's `__new__`."""
 
 Effects = list[Any]
 """The effects of `runtime.state.effects`, and effects of one coordinator alone."""
@@ -184,7 +186,7 @@ class CoordinatorEventProcessor(Generic[Machine]):
 
     def now(self) -> Now:
         """The time of an event."""
-        return Now(self._clock.now_ms(), self._clock.monotonic_ms())
+        return _new(Now, (self._clock.now_ms(), self._clock.monotonic_ms()))
 
     def host(self, led: LedPartition[Machine], key: str, machine: Machine) -> None:
         """Accept effects of a state machine from now on."""

@@ -36,7 +36,7 @@ from odradek.broker.coordinator.event_processor import (
     PartitionWriter,
     TransactionalWriter,
 )
-from odradek.broker.runtime.state.effects import KeyValue, Now
+from odradek.broker.runtime.state.effects import KeyValue
 from odradek.broker.runtime.timers import Clock, Timers
 from odradek.broker.runtime.turns import Run, at_once, keep
 from odradek.broker.runtime.turns import each as items_of
@@ -122,6 +122,8 @@ class CoordinatorRuntime(Generic[Machine, Shard]):
         self._processor = CoordinatorEventProcessor[Machine](
             coordinator_log, transactional_writer, clock, timers, run_in_turns
         )
+        self.now = self._processor.now
+        """The time of an event; bound here, because each request needs it."""
 
     # --- partitions ---
 
@@ -263,10 +265,6 @@ class CoordinatorRuntime(Generic[Machine, Shard]):
     def machines(self) -> Iterator[Machine]:
         """Every state machine, without those that are removed while the caller iterates."""
         return self._processor.machines()
-
-    def now(self) -> Now:
-        """The time of an event."""
-        return self._processor.now()
 
     def perform(self, machine: Machine, effects: Effects) -> None:
         """Perform the effects of an event in order."""

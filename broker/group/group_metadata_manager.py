@@ -83,15 +83,15 @@ class GroupMetadataManager:
 
     def heartbeat(self, group_id: str, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
         """Heartbeat."""
-        error = self._groups.check(group_id)
+        error, group = self._groups.look_up(group_id)
         if error:
             # Accept heartbeats while the group is loading.
             return ErrorCode.NONE if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS else error
-        group = self._groups.find(group_id)
         if group is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
         error, effects = group.heartbeat(member_id, instance_id, generation, self._groups.now())
-        self._groups.perform(group, effects)
+        if effects:
+            self._groups.perform(group, effects)
         return error
 
     def leave(self, group_id: str, leavers: Iterable[tuple[str, str | None]]) -> tuple[ErrorCode, list[ErrorCode]]:

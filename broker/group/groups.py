@@ -28,6 +28,8 @@ class Groups:
         self._settings = settings
         self._runtime = runtime
         self._topics = topics
+        self.now = runtime.now
+        """The time of an event; bound here, because each request needs it."""
 
     def partition_of(self, group_id: str) -> int:
         """The partition of `__consumer_offsets` to which a group belongs."""
@@ -73,10 +75,6 @@ class Groups:
     def living(self) -> list[Group]:
         """Every group that has not ended."""
         return [group for group in self._runtime.machines() if not group.is_dead]
-
-    def now(self) -> Now:
-        """The time of an event."""
-        return self._runtime.now()
 
     def perform(self, group: Group, effects: list[Effect]) -> None:
         """Perform the effects of an event."""
