@@ -36,6 +36,7 @@ TOPIC: Final = ResourceType.TOPIC
 NO_ERROR: Final = ErrorCode.NONE
 UNKNOWN_PARTITION: Final = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 TopicResponse = m.OffsetCommitResponse.OffsetCommitResponseTopic
+_new: Final = tuple.__new__
 PartitionResponse = m.OffsetCommitResponse.OffsetCommitResponsePartition
 
 
@@ -56,6 +57,56 @@ class OffsetCommit:
     def handle(self, call: Call, request: m.OffsetCommitRequest) -> m.OffsetCommitResponse | None:
         if not self._auth.authorize(call, READ, GROUP, request.group_id):
             return _refusal(request, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        commit: _PlainCommit | _Commit | None = self._plain_commit(call, request)
+        if commit is None:
+            commit = self._any_commit(call, request)
+        if not commit.entries:
+            return commit.response(call, [])
+        sender = CommitRequest(
+            request.member_id,
+            request.group_instance_id,
+            request.generation_id_or_member_epoch,
+            commit.entries,
+            knows_member_epochs=call.version >= FIRST_VERSION_WITH_MEMBER_EPOCHS,
+        )
+        if self._offsets.commit_at_once(request.group_id, sender):
+            return commit.stored()
+        answer = DeferredResponse(call, commit.response)
+        self._offsets.commit(request.group_id, sender, answer)
+        response: m.OffsetCommitResponse | None = answer.response()
+        return response
+
+    def _plain_commit(self, call: Call, request: m.OffsetCommitRequest) -> _PlainCommit | None:
+        """The commit of a request that has one topic, each partition of it once, all of which exist, at the broker's
+        time; None for any other, and where an authorizer decides.
+        """
+        topics = request.topics
+        if (
+            len(topics) != 1
+            or call.version >= FIRST_VERSION_WITH_TOPIC_IDS
+            or request.retention_time_ms != NO_TIME
+            or self._auth.is_enabled
+        ):
+            return None
+        topic = topics[0]
+        name, now_ms, count = topic.name, self._clock.now_ms(), self._partition_count(topic.name)
+        entries: list[tuple[TopicPartition, OffsetAndMetadata]] = []
+        answers: list[PartitionResponse] = []
+        for each in topic.partitions:
+            index = each.partition_index
+            if not 0 <= index < count or each.commit_timestamp != NO_TIME:
+                return None
+            values = (each.committed_offset, each.committed_leader_epoch, each.committed_metadata or "", now_ms)
+            entries.append(((name, index), _new(OffsetAndMetadata, (*values, NO_EXPIRY))))
+            answers.append(PartitionResponse(partition_index=index))
+        if not entries or (len(entries) > 1 and len(dict(entries)) < len(entries)):
+            return None
+        return _PlainCommit(
+            entries,
+            m.OffsetCommitResponse(topics=[TopicResponse(name=name, topic_id=topic.topic_id, partitions=answers)]),
+        )
+
+    def _any_commit(self, call: Call, request: m.OffsetCommitRequest) -> _Commit:
         commit = _Commit(self._clock.now_ms(), request.retention_time_ms)
         for topic in request.topics:
             name: str | None = topic.name
@@ -67,21 +118,7 @@ class OffsetCommit:
                 commit.add(topic, name, self._partition_count(name), UNKNOWN_PARTITION)
             else:
                 commit.add(topic, None, 0, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-        if not commit.entries:
-            return commit.response(call, [])
-        sender = CommitRequest(
-            request.member_id,
-            request.group_instance_id,
-            request.generation_id_or_member_epoch,
-            list(commit.entries.items()),
-            knows_member_epochs=call.version >= FIRST_VERSION_WITH_MEMBER_EPOCHS,
-        )
-        if self._offsets.commit_at_once(request.group_id, sender):
-            return commit.stored()
-        answer = DeferredResponse(call, commit.response)
-        self._offsets.commit(request.group_id, sender, answer)
-        response: m.OffsetCommitResponse | None = answer.response()
-        return response
+        return commit
 
     def _partition_count(self, name: str) -> int:
         topic = self._metadata_cache.topics.get(name)
@@ -105,6 +142,28 @@ def _refusal(request: m.OffsetCommitRequest, code: ErrorCode) -> m.OffsetCommitR
     )
 
 
+class _PlainCommit:
+    """One request whose entries are all for the group; the response has the same order, and no errors yet."""
+
+    __slots__ = ("_response", "entries")
+
+    def __init__(
+        self, entries: list[tuple[TopicPartition, OffsetAndMetadata]], response: m.OffsetCommitResponse
+    ) -> None:
+        self.entries = entries
+        self._response = response
+
+    def stored(self) -> m.OffsetCommitResponse:
+        """The response where all entries are stored."""
+        return self._response
+
+    def response(self, _: Call, codes: list[ErrorCode]) -> m.OffsetCommitResponse:
+        """The response, given the codes of the entries."""
+        for answer, code in zip(self._response.topics[0].partitions, codes, strict=True):
+            answer.error_code = code
+        return self._response
+
+
 class _Answered:
     """The answer for a topic of the request, and its partitions by index."""
 
@@ -116,16 +175,21 @@ class _Answered:
 
 
 class _Commit:
-    """One request: the entries for the group, and the response in the order of the request."""
+    """Any request: the entries for the group, and the response in the order of the request."""
 
-    __slots__ = ("_awaiting", "_now_ms", "_retention_ms", "_topics", "entries")
+    __slots__ = ("_awaiting", "_entries", "_now_ms", "_retention_ms", "_topics")
 
     def __init__(self, now_ms: int, retention_ms: int) -> None:
         self._now_ms = now_ms
         self._retention_ms = retention_ms
         self._topics: dict[tuple[str, bytes], _Answered] = {}
         self._awaiting: dict[TopicPartition, PartitionResponse] = {}
-        self.entries: dict[TopicPartition, OffsetAndMetadata] = {}
+        self._entries: dict[TopicPartition, OffsetAndMetadata] = {}
+
+    @property
+    def entries(self) -> list[tuple[TopicPartition, OffsetAndMetadata]]:
+        """What the group gets, the last one of each partition."""
+        return list(self._entries.items())
 
     def add(
         self,
@@ -155,7 +219,7 @@ class _Commit:
             if name is None or not 0 <= index < partition_count:
                 continue
             at = name, index
-            self.entries[at] = OffsetAndMetadata(
+            self._entries[at] = OffsetAndMetadata(
                 partition.committed_offset,
                 partition.committed_leader_epoch,
                 partition.committed_metadata or "",

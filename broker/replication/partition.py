@@ -251,11 +251,13 @@ class Replica:
         A batch that belongs to a client's transaction needs its `verification`. Raises KafkaError as `produce` does
         with acks=all.
         """
-        self.machine.check_may_append(ACKS_ALL)
+        machine = self.machine
+        if machine.role is not LEADER or len(machine.isr) < machine.min_isr:
+            machine.check_may_append(ACKS_ALL)
         try:  # `disk` without the cost of a context manager: each commit of an offset is such a write
             appended = self.log.append(
                 records,
-                leader_epoch=self.machine.leader_epoch,
+                leader_epoch=machine.leader_epoch,
                 now_ms=now_ms,
                 origin=COORDINATOR,
                 verification=verification,
@@ -263,10 +265,16 @@ class Replica:
         except KafkaError:
             self._check_disk()
             raise
-        self.metrics.bytes_in += len(records)
-        self.metrics.messages_in += appended.last_offset - appended.first_offset + 1
-        self._grown(now_ms)
-        return appended.last_offset + 1
+        metrics, end_offset = self.metrics, appended.last_offset + 1
+        metrics.bytes_in += len(records)
+        metrics.messages_in += end_offset - appended.first_offset
+        if self.log.config.flushes or machine.remotes:
+            self._grown(now_ms)
+        else:  # the same, for most logs
+            machine.appended(end_offset)
+            if self.watchers:
+                check_and_complete(self)
+        return end_offset
 
     def end_transaction(
         self,
