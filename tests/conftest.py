@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +12,7 @@ import pytest
 from pytest_asyncio import is_async_test
 
 from tests import parts, searches, selection, temporary_folders
+from tests.first_import import after_the_first
 from tests.jvm.kafka import Kafka, running_kafka
 from tests.scheduling import arrange
 from tests.support.connections import closing_connections
@@ -43,6 +44,15 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
         not part or parts.includes(part, marks, collection_path)
     )
     return None if is_here else True
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
+    """Workers of pytest-xdist import the same files, and wait until one of them has compiled these."""
+    if not hasattr(session.config, "workerinput"):
+        return (yield)
+    with after_the_first():
+        return (yield)
 
 
 @pytest.hookimpl(tryfirst=True)
