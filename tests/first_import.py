@@ -19,9 +19,9 @@ HERE: Final = Path(__file__).parent
 
 @contextmanager
 def after_the_first(folder: Path = HERE) -> Iterator[bool]:
-    """A context for what processes do with a folder: one alone, which is told so (True), and then all others together.
+    """A context for what processes do with a folder: one alone, for which the value is True, then all others together.
 
-    A process that ends, whatever the cause, lets the others go on.
+    A process that ends or fails lets the others go on.
     """
     held = os.open(folder, os.O_RDONLY)
     try:

@@ -1,4 +1,4 @@
-"""`tests.first_import`: who may import at the same time."""
+"""`tests.first_import`: one process alone, then all others together."""
 
 from __future__ import annotations
 
