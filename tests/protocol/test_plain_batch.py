@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import random
+import sys
+from importlib.util import module_from_spec, spec_from_file_location
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from odradek import protocol
+from odradek.protocol import plain_batch
 from odradek.protocol.errors import KafkaError
-from odradek.protocol.plain_batch import plain_header
+from odradek.protocol.plain_batch import plain_header, plain_header_in_python
 from odradek.storage import validation
 from odradek.storage.config import AppendOrigin, LogConfig
 from tests.protocol.batch_differences import compare_plain, random_batch
@@ -36,3 +41,15 @@ def test_a_leader_has_the_same_result_for_a_batch_whether_it_is_recognized_or_no
         assert outcomes[0] == outcomes[1], batch.hex()
         plain += plain_header(batch) is not None
     assert plain > 500
+
+
+def test_an_older_build_that_verifies_no_checksum_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    older = SimpleNamespace(plain_header=lambda batch: tuple(plain_header_in_python(batch) or ()))
+    monkeypatch.setattr(protocol, "_chain", older, raising=False)
+    monkeypatch.setitem(sys.modules, "odradek.protocol._chain", older)
+    spec = spec_from_file_location("plain_batch_of_an_older_build", str(plain_batch.__file__))
+    assert spec is not None
+    assert spec.loader is not None
+    loaded = module_from_spec(spec)
+    spec.loader.exec_module(loaded)
+    assert loaded.plain_header is loaded.plain_header_in_python
