@@ -23,13 +23,13 @@ from odradek.streams.errors import (
     UnknownStateStoreError,
 )
 from odradek.streams.metered import NodeMeters
-from odradek.streams.operators.fusion import FusedFunctionBuilder, Writing
+from odradek.streams.operators.fusion import FusedFunctionBuilder, Inlined, Writing
 from odradek.streams.processor import Cancellable, FixedKeyProcessor, ProcessorContext, PunctuationType, Punctuator
 from odradek.streams.processor_wrapper import wrapped
 from odradek.streams.records import Headers, Process, Record, RecordMetadata, TaskId
 from odradek.streams.sensors import StreamsMetrics
 from odradek.streams.serdes import Serde
-from odradek.streams.topology import Node, ProcessorNode, SinkNode, SourceNode, Topology, check_topic_name
+from odradek.streams.topology import ProcessorNode, SinkNode, SourceNode, Topology, check_topic_name
 
 if TYPE_CHECKING:
     from odradek.streams.node_calls import NodeCalls
@@ -177,8 +177,8 @@ class Program:
         node = self._topology.nodes[name]
         if isinstance(node, SinkNode):
             process = _sink(node, self._topology, self.task)
-        elif isinstance(node, ProcessorNode) and hasattr(node.supplier, "inline"):
-            process = self._chain(node)
+        elif isinstance(node, ProcessorNode) and (operator := self._inlined(node)) is not None:
+            process = self._chain(node, operator)
         else:
             children = {child: self._bind(child) for child in node.children}
             apart = getattr(node.supplier, "apart", ()) if isinstance(node, ProcessorNode) else ()
@@ -195,15 +195,22 @@ class Program:
         self._bound[name] = process
         return process
 
-    def _chain(self, first: ProcessorNode) -> Process:
+    def _inlined(self, node: ProcessorNode) -> Inlined | None:
+        """The operator of a node that can be part of a chain; None for others."""
+        supplier: Any = node.supplier
+        if hasattr(supplier, "inline"):
+            return supplier  # type: ignore[no-any-return]
+        fused: Callable[[NodeContext], Inlined | None] | None = getattr(supplier, "fused", None)
+        return None if fused is None else fused(NodeContext(node.name, self, {}, self._of(node)))
+
+    def _chain(self, first: ProcessorNode, operator: Inlined) -> Process:
         """This node and its descendants, as far as they can be one function (see operators/fusion.py)."""
         task, nodes = self.task, self._topology.nodes
         chain = FusedFunctionBuilder(lambda node, key, value, error: failed(task, node, key, value, error))
         label: list[str] = []
-        node: Node = first
+        node = first
         while True:
-            assert isinstance(node, ProcessorNode)
-            chain.add(node.name, node.supplier)  # type: ignore[arg-type]
+            chain.add(node.name, operator)
             label.append(node.name)
             if len(node.children) != 1 or chain.full or self._meters is not None:
                 break
@@ -213,9 +220,12 @@ class Program:
                     topic = self._topology.cluster_name(child.topic, task.application_id)
                     return chain.finish(_writing(child, topic, task), [*label, child.name])
                 break
-            if not isinstance(child, ProcessorNode) or len(child.parents) > 1 or not hasattr(child.supplier, "inline"):
+            if not isinstance(child, ProcessorNode) or len(child.parents) > 1:
                 break
-            node = child
+            following = self._inlined(child)
+            if following is None:
+                break
+            node, operator = child, following
         return chain.finish(fan_out(tuple(map(self._bind, node.children))), label)
 
     def _of(self, node: SourceNode | ProcessorNode) -> dict[str, Any]:

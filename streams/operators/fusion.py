@@ -1,8 +1,8 @@
-"""Fusion: compiles a run of stateless operators into one function.
+"""Fusion: compiles a run of operators without state of their own into one function.
 
 A record that goes through five operators needs five calls, and each call costs more than most mappers do. So the
-operators that follow each other without a branch become the source text of one function, with the user's functions as
-its variables, compiled once for each task:
+operators that follow each other without a branch, and the joins with the current rows of a table among them, become the
+source text of one function, with the user's functions as its variables, compiled once for each task:
 
     def chain(key, value, timestamp, headers):
         try:

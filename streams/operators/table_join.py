@@ -13,8 +13,9 @@ from typing import Any
 from odradek.streams.functions import joiner_with_key, takes_key
 from odradek.streams.nodes import NodeContext
 from odradek.streams.operators.emission import skipping
+from odradek.streams.operators.fusion import FusedFunctionBuilder, Inlined
 from odradek.streams.operators.join_buffer import JoinBuffer
-from odradek.streams.operators.table import View
+from odradek.streams.operators.table import Getter, StoreView, View
 from odradek.streams.records import Headers, Process
 
 Lookup = Callable[[Any, int], Any]
@@ -41,15 +42,12 @@ class StreamTableJoin:
         """
         self._table = table
         self._joiner = joiner
-        self._keyed = takes_key(joiner)
         self._left = left
         self._key_mapper = key_mapper
         self._buffer = buffer
 
     def bind(self, node: NodeContext) -> Process:
         """The function of one task."""
-        if self._key_mapper is None and self._buffer is None and not self._table.versioned:
-            return self._plain(node)
         join, left = self._make_join(node), self._left
         if self._buffer is not None:
             return _waiting(node, node.store(self._buffer), join, left)
@@ -65,32 +63,13 @@ class StreamTableJoin:
 
         return process
 
-    def _plain(self, node: NodeContext) -> Process:
-        """The most frequent case with as few calls as possible: the current row of the record's own key."""
-        forward, get, joiner, left = node.forward, self._table.get(node), self._joiner, self._left
-        skip = skipping(node, "join key or value")
-
-        def process(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
-            if value is None or (key is None and not left):
-                skip()
-                return
-            row = None if key is None else get(key)
-            if row is not None:
-                forward(key, joiner(value, row[0]), timestamp, headers)
-            elif left:
-                forward(key, joiner(value, None), timestamp, headers)
-
-        def process_keyed(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
-            if value is None or (key is None and not left):
-                skip()
-                return
-            row = None if key is None else get(key)
-            if row is not None:
-                forward(key, joiner(key, value, row[0]), timestamp, headers)
-            elif left:
-                forward(key, joiner(key, value, None), timestamp, headers)
-
-        return process_keyed if self._keyed else process
+    def fused(self, node: NodeContext) -> Inlined | None:
+        """The most frequent case as part of a chain: the current row of the record's own key."""
+        if self._key_mapper is not None or self._buffer is not None or not isinstance(self._table, StoreView):
+            return None
+        if self._table.versioned:
+            return None
+        return _CurrentRow(self._table.get(node), self._joiner, skipping(node, "join key or value"), self._left)
 
     def _make_join(self, node: NodeContext) -> JoinRow:
         """A function of the row's key and of the record."""
@@ -103,6 +82,31 @@ class StreamTableJoin:
                 forward(key, joiner(key, value, row), timestamp, headers)
 
         return join
+
+
+class _CurrentRow:
+    """The lines of one task's join with the current rows of a table."""
+
+    def __init__(self, get: Getter, joiner: Callable[..., Any], skip: Callable[[], None], left: bool) -> None:
+        self._get = get
+        self._joiner = joiner
+        self._skip = skip
+        self._left = left
+
+    def inline(self, chain: FusedFunctionBuilder) -> None:
+        """As part of a chain."""
+        key, value, skip, get = chain.key, chain.value, chain.name(self._skip), chain.name(self._get)
+        if self._left:
+            chain.emit(f"if {value} is None: {skip}(); {chain.leave}")
+            chain.emit(f"row = None if {key} is None else {get}({key})")
+            row = "None if row is None else row[0]"
+        else:
+            chain.emit(f"if {value} is None or {key} is None: {skip}(); {chain.leave}")
+            chain.emit(f"row = {get}({key})")
+            chain.emit(f"if row is None: {chain.leave}")
+            row = "row[0]"
+        sides = f"{key}, {value}" if takes_key(self._joiner) else value
+        chain.emit(f"{value} = {chain.name(self._joiner)}({sides}, {row})")
 
 
 def _lookup(table: View, node: NodeContext) -> Lookup:

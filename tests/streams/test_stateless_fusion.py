@@ -1,4 +1,4 @@
-"""Chains of stateless operators as one function: the same results, the same errors, by the name of the node."""
+"""Chains of operators as one function: the same results, the same errors, by the name of the node."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hypothesis import given
 from odradek.streams.driver import TopologyTestDriver
 from odradek.streams.dsl.builder import StreamsBuilder
 from odradek.streams.dsl.kstream import KStream
-from odradek.streams.dsl.options import Consumed, Produced
+from odradek.streams.dsl.options import Consumed, Joined, Produced
 from odradek.streams.errors import ErrorContext, ProcessingError, Response
 from odradek.streams.operators.fusion import FusedFunctionBuilder
 from odradek.streams.serdes import LONG, STRING
@@ -160,3 +160,57 @@ def test_a_traceback_shows_the_line() -> None:
 
 def _raise(node: str, key: Any, value: Any, error: Exception) -> None:
     raise error
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["row", "in"]), st.sampled_from(["a", "b", None]), st.integers(-1, 1)), max_size=8
+    ),
+    st.booleans(),
+    st.booleans(),
+)
+def test_a_chain_joins_with_current_rows(given: list[tuple[str, str | None, int]], left: bool, keyed: bool) -> None:
+    """Values between -1 and 1: 0 is a null value in the topic, and the joiner fails on a row of 1 and a value of -2."""
+
+    def join(value: int, row: int | None) -> int:
+        return value * 10 // (value + 2 * (row or 0)) if row == 1 else value * 10 + (row or 0)
+
+    builder = StreamsBuilder()
+    table = builder.table("row", Consumed(STRING, LONG))
+    stream: KStream[Any, Any] = builder.stream("in", Consumed(STRING, LONG)).map_values(
+        lambda value: None if value is None else value * 2
+    )
+    joined = getattr(stream, "left_join" if left else "join")(
+        table, (lambda key, value, row: join(value, row)) if keyed else join, joined=Joined(name="met")
+    )
+    joined.filter_not(lambda value: value == 20).to("out", Produced(STRING, LONG))
+    blamed: list[tuple[str, Any, Any]] = []
+
+    def go_on(context: ErrorContext, key: Any, value: Any, error: Exception) -> Response:
+        blamed.append((context.node, key, value))
+        return Response.CONTINUE
+
+    rows: dict[str, int] = {}
+    results, dropped, failures = [], 0, []
+    for topic, key, number in given:
+        if topic == "row":
+            if key is None:
+                dropped += 1
+            elif number:
+                rows[key] = number
+            else:
+                rows.pop(key, None)
+        elif number == 0 or (key is None and not left):
+            dropped += 1
+        elif (row := rows.get(key or "")) == 1 and number == -1:
+            failures.append(("met", key, -2))
+        elif (row is not None or left) and (result := join(number * 2, row)) != 20:
+            results.append((key, result))
+    with TopologyTestDriver(builder.build(), {"processing.exception.handler": go_on}) as driver:
+        topics = {name: driver.create_input_topic(name, STRING, LONG) for name in ("row", "in")}
+        for topic, key, number in given:
+            topics[topic].pipe_input(key, number or None)
+        out = driver.create_output_topic("out", STRING, LONG)
+        assert [(each.key, each.value) for each in out.read_records_to_list()] == results
+        assert blamed == failures
+        assert driver.dropped_records == dropped + len(failures)
