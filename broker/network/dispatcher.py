@@ -48,6 +48,10 @@ LONG_RESPONSES: Final = frozenset({16, 35, 61, 66})
 """ListGroups, DescribeLogDirs, DescribeProducers and ListTransactions: their responses name everything that the broker
 has, however small the request is, so they are always handled in turns with the loop.
 """
+LONG_REQUESTS: Final = {0: 4 << 20}
+"""Produce requests of more bytes are handled in turns, too, however few partitions they have: the checksums and writes
+take a millisecond for each one or two MiB.
+"""
 CONTROLLED_SHUTDOWN_0: Final = (7, 0)
 """The only API and version whose request has no client id in its header."""
 NO_CLIENT_ID: Final = 8
@@ -282,7 +286,9 @@ class Route:
             self.decode = lambda frame, body: decode(frame, NO_CLIENT_ID)
         self.decode_metered = request.METERED_DECODERS[version]
         if handler.KEY in LONG_RESPONSES:
-            self.decode, self.decode_metered = _not_at_once, _only_in_turns(self.decode_metered)
+            self.decode, self.decode_metered = _not_at_once, _only_in_turns(self.decode_metered, 0)
+        elif handler.KEY in LONG_REQUESTS:
+            self.decode_metered = _only_in_turns(self.decode_metered, LONG_REQUESTS[handler.KEY])
         self.handle = handler.handle
         self.flexible = version >= request.FIRST_FLEXIBLE
         self.now_ns = metrics.now_ns
@@ -348,9 +354,11 @@ def _not_at_once(frame: Bytes, body: int) -> tuple[Any, int]:
     raise LargeRequestError
 
 
-def _only_in_turns(decode: MeteredDecoder) -> MeteredDecoder:
+def _only_in_turns(decode: MeteredDecoder, at_once: int) -> MeteredDecoder:
+    """The decoder of requests of which those of more than `at_once` bytes are large."""
+
     def decode_in_turn(frame: Bytes, body: int, meter: Any) -> tuple[Any, int]:
-        if isinstance(meter, AtOnce):
+        if len(frame) > at_once and isinstance(meter, AtOnce):
             raise LargeRequestError
         return decode(frame, body, meter)
 
