@@ -4,6 +4,7 @@
     python -m tests soak --minutes 5 endurance  three brokers under clients that come and go: does anything grow?
     python -m tests soak --seed 7 faults        the fault tests, with a seed after the other
     python -m tests soak searches               random searches for examples that break a test (tests/explore.py)
+    python -m tests soak stalls                 a lone client beside 50 MB a second to 2,000 partitions
 
 The first failure ends a campaign with status 1. A round, or a test, that has begun when the time is over is finished.
 tests/README.md describes the fault tests and their checks.
@@ -26,6 +27,7 @@ from odradek.cluster_process import ClusterProcess
 from tests.explore import explore
 from tests.soak.footprint import ENOUGH, Footprint, footprint, growth
 from tests.soak.life import SHORT_MEMORY, Life
+from tests.soak.stalls import stalls
 
 FAULT_TESTS: Final = (
     "tests/cluster/test_faults.py",
@@ -124,7 +126,7 @@ def searches(minutes: float, seed: int) -> int:
     return explore(minutes, seed, ("tests/machines", "tests/storage", "tests/protocol"), factor=5)
 
 
-PARTS: Final = {"endurance": endurance, "faults": faults, "searches": searches}
+PARTS: Final = {"endurance": endurance, "faults": faults, "searches": searches, "stalls": stalls}
 _NAMES: Final = ", ".join(PARTS)
 
 

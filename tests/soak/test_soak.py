@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import threading
 
 import pytest
 
-from tests.soak import campaign
+from tests.soak import campaign, stalls
 from tests.soak.footprint import ENOUGH, Footprint, footprint, growth
 
 STILL = Footprint(50.0, 60, 4)
@@ -42,6 +43,19 @@ def test_a_single_peak_is_no_growth_and_few_measurements_give_no_verdict() -> No
     assert growth([*[STILL] * 20, Footprint(500.0, 900, 90), STILL]) == {}
     with pytest.raises(ValueError, match="8 measurements are too few"):
         growth([STILL] * (ENOUGH - 1))
+
+
+@pytest.mark.slow
+def test_a_lone_client_and_the_loop_are_measured(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Other programs may hold the loop up, so either status is right."""
+    monkeypatch.setattr(stalls, "PARTITIONS", 3)
+    assert stalls.stalls(0.02, 1) in (0, 1)
+    others, client, loop = capsys.readouterr().out.splitlines()
+    assert re.fullmatch(r"the others wrote \d+\.\d MB a second to 6 partitions", others)
+    assert re.fullmatch(r"lone client, \d+ records, ms: median .*, p99 .*, p99.9 .*, max \d+\.\d", client)
+    assert re.match(r"stalls of the loop: \d+ to 10 ms", loop)
 
 
 def test_a_footprint_needs_a_running_process() -> None:

@@ -1,0 +1,224 @@
+"""Stalls: how long a lone client waits while a broker with 2,000 partitions works for others.
+
+One process writes BYTES_PER_S in batches of BATCH_BYTES, to one partition after the other: half of them are compacted,
+and the others drop old segments. So all partitions roll and are cleaned or shortened while the broker writes its
+checkpoints. A lone client writes a record every INTERVAL_S, and another reads it with long polls: its latency is the
+time from the one to the other.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.request
+from pathlib import Path
+from typing import Final
+
+from odradek.broker_process import BrokerProcess
+from odradek.ports import free_port
+from odradek.protocol import messages as m
+from odradek.protocol.batch import Record, build
+from odradek.protocol.framing import frame, request_header
+from odradek.ready_process import HOST, OWN_COMMAND
+from odradek.wire import Wire
+
+PARTITIONS: Final = 1_000
+"""Of each of the two topics."""
+BYTES_PER_S: Final = 50_000_000
+BATCH_BYTES: Final = 64_000
+RECORD_BYTES: Final = 1_000
+INTERVAL_S: Final = 0.02
+LONGEST_STALL_S: Final = 0.02
+LOG: Final = {
+    "segment.bytes": "1048576",
+    "min.cleanable.dirty.ratio": "0.5",
+    "retention.bytes": "1048576",
+    "file.delete.delay.ms": "1000",
+}
+PROPERTIES: Final = {"log.retention.check.interval.ms": "5000", "log.flush.offset.checkpoint.interval.ms": "10000"}
+LONE: Final = "lone"
+COMPACTED, SHORTENED = "compacted", "shortened"
+PRODUCE, FETCH, CREATE_TOPICS = 9, 11, 5
+CORRELATION_AND_TAGS: Final = 5
+_TIME_MS: Final = 1_700_000_000_000
+_BUCKET: Final = re.compile(r'odradek_event_loop_stall_seconds_bucket\{le="([^"]+)"\} (\S+)')
+
+
+class MeasuredBroker(BrokerProcess):
+    """A broker with a page of metrics, without which it does not measure its loop."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, PROPERTIES, command=OWN_COMMAND)
+        self._page = f"{HOST}:{free_port(HOST)}"
+
+    def _arguments(self) -> list[str]:
+        return [*super()._arguments(), f"--metrics={self._page}"]
+
+    def stalls(self) -> list[tuple[float, int]]:
+        """Upper bounds in seconds, and how many stalls of the loop were no longer, since the start."""
+        with urllib.request.urlopen(f"http://{self._page}/metrics", timeout=30) as page:
+            text = page.read().decode()
+        return [(float(bound), int(float(count))) for bound, count in _BUCKET.findall(text)]
+
+
+class LoneClient:
+    """Writes records and reads them, in two threads, while the `with` block runs."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self._ended = threading.Event()
+        self._sent: dict[int, float] = {}
+        self._threads = [threading.Thread(target=each) for each in (self._write, self._read)]
+        self._error: Exception | None = None
+        self.waits_ms: list[float] = []
+
+    def __enter__(self) -> LoneClient:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        for thread in self._threads:
+            thread.join()
+        if self._error is not None:
+            raise self._error
+
+    def _write(self) -> None:
+        try:
+            with Wire(HOST, self._port, 60) as wire:
+                while not self._ended.wait(INTERVAL_S):
+                    began = time.perf_counter()
+                    answer = wire.ask(_produce(LONE, 0, b"x"), PRODUCE).responses[0].partition_responses[0]
+                    if answer.error_code:
+                        raise RuntimeError(f"the lone client received the error {answer.error_code}")
+                    self._sent[answer.base_offset] = began
+        except Exception as error:
+            self._error = error
+
+    def _read(self) -> None:
+        try:
+            with Wire(HOST, self._port, 60) as wire:
+                offset = 0
+                while not self._ended.is_set():
+                    found = wire.ask(_fetch(offset), FETCH).responses[0].partitions[0]
+                    now = time.perf_counter()
+                    for offset in range(offset, found.high_watermark):  # noqa: B020  # one record in each batch
+                        began = self._sent.pop(offset, now)  # not in it where its response has not arrived yet
+                        self.waits_ms.append((now - began) * 1000)
+                    offset = max(offset, found.high_watermark)
+        except Exception as error:
+            self._error = error
+
+
+def stalls(minutes: float, seed: int) -> int:
+    """Prints the latencies of the lone client and the stalls of the loop; 1 if a stall was longer than 20 ms."""
+    del seed  # nothing is drawn
+    with tempfile.TemporaryDirectory(prefix="odradek-soak-") as folder:
+        broker = MeasuredBroker(Path(folder))
+        with broker:
+            return _measure(broker, minutes)
+
+
+def _measure(broker: MeasuredBroker, minutes: float) -> int:
+    _create_topics(broker.port)
+    before = dict(broker.stalls())
+    command = [sys.executable, "-m", "tests.soak.stalls", str(broker.port), str(minutes * 60), str(PARTITIONS)]
+    with LoneClient(broker.port) as client, subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as load:
+        assert load.stdout is not None
+        for line in load.stdout:
+            print(line.strip(), flush=True)
+    if load.returncode:
+        return 1
+    found = [(bound, count - before[bound]) for bound, count in broker.stalls()]
+    waits = sorted(client.waits_ms)
+    print(f"lone client, {len(waits):,} records, ms: median {waits[len(waits) // 2]:.1f}, " + _high(waits))
+    counts = [(bound, count - lower) for (bound, count), lower in zip(found, [0, *(n for _, n in found)], strict=False)]
+    print("stalls of the loop: " + ", ".join(f"{count} to {bound * 1000:g} ms" for bound, count in counts if count))
+    return int(any(count for bound, count in counts if bound > LONGEST_STALL_S))
+
+
+def _high(waits: list[float]) -> str:
+    high = (0.99, 0.999)
+    return ", ".join(f"p{100 * part:g} {waits[int(part * len(waits))]:.1f}" for part in high) + f", max {waits[-1]:.1f}"
+
+
+def _create_topics(port: int) -> None:
+    topic = m.CreateTopicsRequest.CreatableTopic
+    config = m.CreateTopicsRequest.CreatableTopicConfig
+
+    def configs(policy: str) -> list[m.CreateTopicsRequest.CreatableTopicConfig]:
+        return [config(name=name, value=value) for name, value in {**LOG, "cleanup.policy": policy}.items()]
+
+    topics = [
+        topic(name=COMPACTED, num_partitions=PARTITIONS, replication_factor=1, configs=configs("compact")),
+        topic(name=SHORTENED, num_partitions=PARTITIONS, replication_factor=1, configs=configs("delete")),
+        topic(name=LONE, num_partitions=1, replication_factor=1),
+    ]
+    with Wire(HOST, port, 120) as wire:
+        for each in topics:
+            answer = wire.ask(m.CreateTopicsRequest(topics=[each], timeout_ms=100_000), CREATE_TOPICS)
+            if answer.topics[0].error_code:
+                raise RuntimeError(f"topic {each.name} was not created: {answer.topics[0]}")
+
+
+def _produce(topic: str, partition: int, value: bytes) -> m.ProduceRequest:
+    return _request(topic, partition, bytes(build([Record(0, _TIME_MS, None, value)])))
+
+
+def _request(topic: str, partition: int, batch: bytes) -> m.ProduceRequest:
+    data = m.ProduceRequest.PartitionProduceData(index=partition, records=batch)
+    topics = [m.ProduceRequest.TopicProduceData(name=topic, partition_data=[data])]
+    return m.ProduceRequest(acks=1, timeout_ms=30_000, topic_data=topics)
+
+
+def _fetch(offset: int) -> m.FetchRequest:
+    partition = m.FetchRequest.FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1 << 20)
+    return m.FetchRequest(
+        max_wait_ms=500,
+        min_bytes=1,
+        max_bytes=1 << 20,
+        session_epoch=-1,
+        topics=[m.FetchRequest.FetchTopic(topic=LONE, partitions=[partition])],
+    )
+
+
+def write(port: int, seconds: float, partitions: int) -> None:
+    """The load of the others: at most BYTES_PER_S. Prints how much it was. Raises RuntimeError for an error."""
+    count = BATCH_BYTES // RECORD_BYTES
+    records = [Record(at, _TIME_MS, b"%d" % at, os.urandom(RECORD_BYTES // 2) * 2) for at in range(count)]
+    batch = bytes(build(records))
+    requests = [
+        frame(
+            request_header(m.ProduceRequest.API_KEY, PRODUCE, 1, "others"), _request(topic, at, batch).encode(PRODUCE)
+        )
+        for at in range(partitions)
+        for topic in (COMPACTED, SHORTENED)
+    ]
+    with socket.create_connection((HOST, port), 60) as connection:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        began, written = time.perf_counter(), 0
+        for request in itertools.cycle(requests):
+            passed = time.perf_counter() - began
+            if passed > seconds:
+                break
+            time.sleep(max(0.0, written / BYTES_PER_S - passed))
+            connection.sendall(request)
+            size = int.from_bytes(connection.recv(4, socket.MSG_WAITALL), "big")
+            data = connection.recv(size, socket.MSG_WAITALL)
+            answer = m.ProduceResponse.decode(data, PRODUCE, CORRELATION_AND_TAGS).responses[0].partition_responses[0]
+            if answer.error_code:
+                raise RuntimeError(f"the broker refused a batch: {answer}")
+            written += len(batch)
+    print(f"the others wrote {written / 1e6 / passed:.1f} MB a second to {len(requests):,} partitions")
+
+
+if __name__ == "__main__":
+    write(int(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3]))
