@@ -270,7 +270,8 @@ async def commits(s: Side) -> None:
 async def registers(s: Side) -> None:
     """DescribeGroups, ListGroups, DeleteGroups, and offsets of groups with members."""
     await serves(s, "busy")
-    joined = await s.ask("JoinGroup", 3, **joining("busy"))
+    # Other scenarios list the group, and its session must not end meanwhile on one side only.
+    joined = await s.ask("JoinGroup", 3, **joining("busy", session_timeout_ms=1_200_000))
     me = {"group_id": "busy", "member_id": joined.member_id, "generation_id_or_member_epoch": 1}
     await s.ask("OffsetCommit", "1+", **me, topics=committed("committed", 0))
     mine = [{"member_id": joined.member_id, "assignment": b"a"}]
