@@ -40,7 +40,10 @@ log = logging.getLogger(__name__)
 
 NO_TOPIC_ID: Final = bytes(16)
 REPLICAS_AT_ONCE: Final = 1000
-"""Replicas of a scheduled task after which the event loop serves others: some milliseconds."""
+"""Replicas of a scheduled task after which the event loop serves others."""
+PART_NS: Final = 2_000_000
+"""How long they may take, beside the last of them: retention rolls logs and renames their files, with tens of calls of
+the system for each log."""
 Parts = Generator[None, None, None]
 """The parts of a scheduled task, each of which leaves the replicas consistent."""
 OF_THE_BROKER: Final = {"max_producer_ids": "odradek.max.producer.ids.per.partition"}
@@ -268,12 +271,14 @@ class ReplicaHost:
         return [each for each in self._directories if each.failure is None]
 
     def _in_parts(self) -> Iterator[Replica | None]:
-        """The replicas, and None between two parts of a scheduled task. Replicas that are removed meanwhile are not
-        returned.
+        """The replicas, and None between two parts of a scheduled task: after REPLICAS_AT_ONCE, or PART_NS. Replicas
+        that are removed meanwhile are not returned.
         """
+        began_ns = self._clock.monotonic_ns()
         for number, replica in enumerate(list(self._replicas)):
-            if number and not number % REPLICAS_AT_ONCE:
+            if number and (not number % REPLICAS_AT_ONCE or self._clock.monotonic_ns() - began_ns > PART_NS):
                 yield None
+                began_ns = self._clock.monotonic_ns()
             if self._replicas.get(replica.topic, replica.partition) is replica:
                 yield replica
 
