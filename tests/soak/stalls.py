@@ -8,10 +8,7 @@ time from the one to the other.
 
 from __future__ import annotations
 
-import itertools
-import os
 import re
-import socket
 import subprocess
 import sys
 import tempfile
@@ -25,15 +22,12 @@ from odradek.broker_process import BrokerProcess
 from odradek.ports import free_port
 from odradek.protocol import messages as m
 from odradek.protocol.batch import Record, build
-from odradek.protocol.framing import frame, request_header
 from odradek.ready_process import HOST, OWN_COMMAND
 from odradek.wire import Wire
+from tests.benchmarks.partitions_load import COMPACTED, PRODUCE, SHORTENED, TIME_MS, produce_request
 
 PARTITIONS: Final = 1_000
 """Of each of the two topics."""
-BYTES_PER_S: Final = 50_000_000
-BATCH_BYTES: Final = 64_000
-RECORD_BYTES: Final = 1_000
 INTERVAL_S: Final = 0.02
 LONGEST_STALL_S: Final = 0.02
 LOG: Final = {
@@ -44,10 +38,7 @@ LOG: Final = {
 }
 PROPERTIES: Final = {"log.retention.check.interval.ms": "5000", "log.flush.offset.checkpoint.interval.ms": "10000"}
 LONE: Final = "lone"
-COMPACTED, SHORTENED = "compacted", "shortened"
-PRODUCE, FETCH, CREATE_TOPICS = 9, 11, 5
-CORRELATION_AND_TAGS: Final = 5
-_TIME_MS: Final = 1_700_000_000_000
+FETCH, CREATE_TOPICS = 11, 5
 _BUCKET: Final = re.compile(r'odradek_event_loop_stall_seconds_bucket\{le="([^"]+)"\} (\S+)')
 
 
@@ -130,7 +121,14 @@ def stalls(minutes: float, seed: int) -> int:
 def _measure(broker: MeasuredBroker, minutes: float) -> int:
     _create_topics(broker.port)
     before = dict(broker.stalls())
-    command = [sys.executable, "-m", "tests.soak.stalls", str(broker.port), str(minutes * 60), str(PARTITIONS)]
+    command = [
+        sys.executable,
+        "-m",
+        "tests.benchmarks.partitions_load",
+        str(broker.port),
+        str(minutes * 60),
+        str(PARTITIONS),
+    ]
     with LoneClient(broker.port) as client, subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as load:
         assert load.stdout is not None
         for line in load.stdout:
@@ -170,13 +168,7 @@ def _create_topics(port: int) -> None:
 
 
 def _produce(topic: str, partition: int, value: bytes) -> m.ProduceRequest:
-    return _request(topic, partition, bytes(build([Record(0, _TIME_MS, None, value)])))
-
-
-def _request(topic: str, partition: int, batch: bytes) -> m.ProduceRequest:
-    data = m.ProduceRequest.PartitionProduceData(index=partition, records=batch)
-    topics = [m.ProduceRequest.TopicProduceData(name=topic, partition_data=[data])]
-    return m.ProduceRequest(acks=1, timeout_ms=30_000, topic_data=topics)
+    return produce_request(topic, partition, bytes(build([Record(0, TIME_MS, None, value)])))
 
 
 def _fetch(offset: int) -> m.FetchRequest:
@@ -188,37 +180,3 @@ def _fetch(offset: int) -> m.FetchRequest:
         session_epoch=-1,
         topics=[m.FetchRequest.FetchTopic(topic=LONE, partitions=[partition])],
     )
-
-
-def write(port: int, seconds: float, partitions: int) -> None:
-    """The load of the others: at most BYTES_PER_S. Prints how much it was. Raises RuntimeError for an error."""
-    count = BATCH_BYTES // RECORD_BYTES
-    records = [Record(at, _TIME_MS, b"%d" % at, os.urandom(RECORD_BYTES // 2) * 2) for at in range(count)]
-    batch = bytes(build(records))
-    requests = [
-        frame(
-            request_header(m.ProduceRequest.API_KEY, PRODUCE, 1, "others"), _request(topic, at, batch).encode(PRODUCE)
-        )
-        for at in range(partitions)
-        for topic in (COMPACTED, SHORTENED)
-    ]
-    with socket.create_connection((HOST, port), 60) as connection:
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        began, written = time.perf_counter(), 0
-        for request in itertools.cycle(requests):
-            passed = time.perf_counter() - began
-            if passed > seconds:
-                break
-            time.sleep(max(0.0, written / BYTES_PER_S - passed))
-            connection.sendall(request)
-            size = int.from_bytes(connection.recv(4, socket.MSG_WAITALL), "big")
-            data = connection.recv(size, socket.MSG_WAITALL)
-            answer = m.ProduceResponse.decode(data, PRODUCE, CORRELATION_AND_TAGS).responses[0].partition_responses[0]
-            if answer.error_code:
-                raise RuntimeError(f"the broker refused a batch: {answer}")
-            written += len(batch)
-    print(f"the others wrote {written / 1e6 / passed:.1f} MB a second to {len(requests):,} partitions")
-
-
-if __name__ == "__main__":
-    write(int(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3]))
