@@ -36,8 +36,9 @@ TOPIC: Final = ResourceType.TOPIC
 NO_ERROR: Final = ErrorCode.NONE
 UNKNOWN_PARTITION: Final = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 TopicResponse = m.OffsetCommitResponse.OffsetCommitResponseTopic
-_new: Final = tuple.__new__
 PartitionResponse = m.OffsetCommitResponse.OffsetCommitResponsePartition
+_new: Final = tuple.__new__
+"""Makes a named tuple without a call of Python's `__new__`."""
 
 
 class OffsetCommit:
