@@ -63,6 +63,7 @@ class Log(LogFailures):
         "deletions",
         "end_offset",
         "epochs",
+        "folder",
         "generation",
         "last_flush_ms",
         "producers",
@@ -88,7 +89,7 @@ class Log(LogFailures):
         self.generation = 0
         self.last_flush_ms = request.now_ms
         self.failure: str | None = None  # why it is offline
-        self._folder = folder
+        self.folder = folder
         self.compaction_checkpoint = loaded.compaction
         self._jitter_ms: Callable[[LogConfig], int] = request.jitter_ms
         self._segments = LogSegments(loaded.segments)
@@ -113,7 +114,7 @@ class Log(LogFailures):
     @property
     def directory(self) -> str:
         """The path of its folder."""
-        return self._folder.path
+        return self.folder.path
 
     @property
     def size(self) -> int:
@@ -175,7 +176,8 @@ class Log(LogFailures):
         if leader_epoch != self.epochs.latest:
             self.begin_epoch(leader_epoch)
         segment = self._segments.active
-        if segment.should_roll(config, len(view), last_offset, max_timestamp, now_ms):
+        staged = batch.staged_in(self.folder) if type(batch) is Prepared else None
+        if staged is not None or segment.should_roll(config, len(view), last_offset, max_timestamp, now_ms):
             segment = self._roll(first_offset, now_ms)
         head = None
         if view.readonly:
@@ -185,7 +187,7 @@ class Log(LogFailures):
             stamp(view, 0, first_offset, leader_epoch)
         size = segment.size
         try:
-            segment.append(view, last_offset, max_timestamp, head)
+            segment.append(view, last_offset, max_timestamp, head, staged)
         except OSError as error:
             self._undo(segment, size, error)
         self._touched = True
@@ -295,9 +297,9 @@ class Log(LogFailures):
                     active.sync_indexes()  # no recovery reads this segment again
             elif active.base_offset == base_offset:
                 return active
-            with self._room("rolling a segment", lambda: remove_segment(self._folder, base_offset, self.config)):
-                segment = Segment.create(self._folder, base_offset, self.config, now_ms, self._jitter_ms(self.config))
-                self._folder.sync()  # a loss of power may take the bytes of segments, but never the name of one
+            with self._room("rolling a segment", lambda: remove_segment(self.folder, base_offset, self.config)):
+                segment = Segment.create(self.folder, base_offset, self.config, now_ms, self._jitter_ms(self.config))
+                self.folder.sync()  # a loss of power may take the bytes of segments, but never the name of one
                 self.producers.end_offset = base_offset
                 self.producers.snapshot()
         self._segments.add(segment)
@@ -336,7 +338,7 @@ class Log(LogFailures):
             return False
         with self._disk("putting compacted segments in place"):
             note(self.compaction_checkpoint, self._segments, cleaned.groups, self.epochs.entries())
-            names, bases = swap_in(self._folder, self._segments, cleaned.groups, self.config)
+            names, bases = swap_in(self.folder, self._segments, cleaned.groups, self.config)
             self.deletions.add_with_snapshots(names, bases, self.producers, now_ms + self.config.file_delete_delay_ms)
         self.cleaned_to = max(self.cleaned_to, cleaned.cleaned_to)
         return True
@@ -405,7 +407,7 @@ class Log(LogFailures):
         with self._disk("truncating"):  # files that stay open come first: without descriptors nothing is truncated
             kept = self._segments.reaching_to(offset)
             kept[-1].file  # noqa: B018  (opens it)
-            producers = ProducerState(self._folder, self.producers.snapshots, self.config.max_producer_ids)
+            producers = ProducerState(self.folder, self.producers.snapshots, self.config.max_producer_ids)
             rebuild_producers(producers, kept, min(self.start_offset, offset), offset)
         self._take_back(offset)
         dropped = self._segments.drop_above(offset)
@@ -414,7 +416,7 @@ class Log(LogFailures):
         active = self._segments.active
         with self._disk("truncating"):
             if dropped:
-                self._folder.sync()
+                self.folder.sync()
             active.truncate(offset, now_ms)
             active.file.sync()
             if self.epochs.truncate_end(offset):
@@ -452,8 +454,8 @@ class Log(LogFailures):
         with self._disk("renaming deleted segments"):
             self.deletions.add_segments(self._segments, self.producers, now_ms + self.config.file_delete_delay_ms)
         with self._disk("starting anew"), RESERVE.lent():
-            segment = Segment.create(self._folder, offset, self.config, now_ms, self._jitter_ms(self.config))
-            self._folder.sync()
+            segment = Segment.create(self.folder, offset, self.config, now_ms, self._jitter_ms(self.config))
+            self.folder.sync()
             self._segments.reset([segment])
             self.epochs.clear()
             self.producers.clear(offset)
@@ -481,7 +483,7 @@ class Log(LogFailures):
         if self.failure is not None:
             self._refuse()
         end_offset = self._segments.active.base_offset if rolled_only else self.end_offset
-        flush = Flush(self._folder, end_offset, self.generation)
+        flush = Flush(self.folder, end_offset, self.generation)
         with self._disk("flushing"):
             flush.add_segments(self._segments, self.recovery_point, rolled_only=rolled_only)
         if self.epochs.unsynced:
@@ -536,5 +538,5 @@ class Log(LogFailures):
     def move(self, path: str) -> None:
         """Rename the log's directory; the log continues under the new name."""
         with self._disk("renaming the directory"):
-            self._folder.disk.rename(self._folder.path, path)
-            self._folder.path = path
+            self.folder.disk.rename(self.folder.path, path)
+            self.folder.path = path

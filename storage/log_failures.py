@@ -21,7 +21,7 @@ class LogFailures:
 
     __slots__ = ("_folder", "failure", "partition", "topic")
 
-    _folder: Folder
+    folder: Folder
     failure: str | None
     partition: int
     topic: str
@@ -31,7 +31,7 @@ class LogFailures:
 
     def _fail(self, what: str, error: Exception) -> NoReturn:
         """Take the log offline, but not for lack of a descriptor. Raises KafkaError."""
-        reason = f"{what} in {self._folder.path}"
+        reason = f"{what} in {self.folder.path}"
         if is_exhausted(error):
             raise NoDescriptor(reason, error) from error
         if self.failure is None:
@@ -46,7 +46,7 @@ class LogFailures:
         except (OSError, CorruptFile) as error:
             self._fail(what, error)
         except ProtocolError as error:
-            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{what} in {self._folder.path}: {error}") from None
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{what} in {self.folder.path}: {error}") from None
 
     @contextmanager
     def _room(self, what: str, undo: Callable[[], None] | None = None) -> Iterator[None]:
@@ -58,7 +58,7 @@ class LogFailures:
                 raise
             if undo is not None:
                 undo()
-            reason = f"no room for {what} in {self._folder.path}: {error}"
+            reason = f"no room for {what} in {self.folder.path}: {error}"
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, reason) from error
 
     def _undo(self, segment: Segment, size: int, error: OSError) -> NoReturn:
@@ -69,4 +69,4 @@ class LogFailures:
             self._fail("cutting off a failed write", second)
         if error.errno not in _OUT_OF_SPACE:
             self._fail("writing", error)
-        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"no room to write to {self._folder.path}: {error}") from error
+        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"no room to write to {self.folder.path}: {error}") from error

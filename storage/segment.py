@@ -20,6 +20,7 @@ from odradek.storage.checkpoints import CorruptFile
 from odradek.storage.config import LogConfig
 from odradek.storage.disk import Buffer, File, Folder
 from odradek.storage.index import MAX_RELATIVE_OFFSET, NO_TIMESTAMP, OffsetIndex, TimeIndex, TransactionIndex
+from odradek.storage.staged import StagedBatch
 
 LOG_SUFFIX: Final = ".log"
 DELETED_SUFFIX: Final = ".deleted"
@@ -251,8 +252,16 @@ class Segment:
                 break
         return self._first_timestamp
 
-    def append(self, data: Buffer, last_offset: int, max_timestamp: int, head: Buffer | None = None) -> None:
-        """Write one batch behind the others; `head` replaces its first bytes where `data` is not writable.
+    def append(
+        self,
+        data: Buffer,
+        last_offset: int,
+        max_timestamp: int,
+        head: Buffer | None = None,
+        staged: StagedBatch | None = None,
+    ) -> None:
+        """Write one batch behind the others; `head` replaces its first bytes where `data` is not writable. The first
+        one may be in the file of `staged` already, which becomes that of the segment.
 
         Raises OSError, and the segment then is as it was, except for the tail of its file.
         """
@@ -260,7 +269,13 @@ class Segment:
         if file is None:
             file = self.file
         position = self.size
-        if head is None:
+        if staged is not None:
+            assert not position, f"{self.path} has {position} bytes before a batch that begins it"
+            staged.become(self.name, memoryview(data)[:HEADER_SIZE] if head is None else head)
+            file.close()
+            self._file = staged.file
+            self._folder.sync()  # before a flush of the file moves the recovery point
+        elif head is None:
             file.write(data, position)
         else:
             file.write_parts((head, memoryview(data)[len(head) :]), position)

@@ -51,7 +51,9 @@ from odradek.protocol.output_bounds import announced_size, output_bound
 from odradek.protocol.own_batch import Entries, own_batch
 from odradek.protocol.plain_batch import plain_header
 from odradek.storage.config import MAX_INT64, AppendOrigin, LogConfig
+from odradek.storage.disk import Folder
 from odradek.storage.markers import EndTransactionMarker, read_marker
+from odradek.storage.staged import STAGED_BYTES, StagedBatch
 
 MIN_INT64: Final = -(2**63)
 CLIENT: Final = AppendOrigin.CLIENT
@@ -78,6 +80,8 @@ _COMPRESS: Final = (0, 60, 4, 3, 6, 0, 0, 0)
 and walk along its records, to compress a KiB. Measured with records of JSON and with decompression bombs, and rounded
 up.
 """
+_WRITE: Final = 2
+"""Microseconds for a KiB: the checksum, and a write into new pages of the page cache."""
 _ENOUGH: Final = MAX_DECOMPRESSED
 """A batch that may decompress to more counts as much as one that decompresses to this."""
 
@@ -101,20 +105,37 @@ class Appended(NamedTuple):
 
 
 class Prepared:
-    """A batch that `admit` has accepted already, with all slow work done; `len` is that of the bytes to write."""
+    """A batch that `admit` has accepted already, with all slow work done; `len` is that of the bytes to write. Those of
+    a large one are in the file of `staged`, too.
+    """
 
-    __slots__ = ("header", "view")
+    __slots__ = ("header", "staged", "view")
 
-    def __init__(self, view: memoryview, header: Header) -> None:
+    def __init__(self, view: memoryview, header: Header, staged: StagedBatch | None = None) -> None:
         self.view = view
         self.header = header
+        self.staged = staged
 
     def __len__(self) -> int:
         return len(self.view)
 
+    def stage(self, folder: Folder) -> None:
+        """Write the batch into a file of a log's folder; safe in a thread. Raises KafkaError KAFKA_STORAGE_ERROR."""
+        try:
+            self.staged = StagedBatch(folder, self.view)
+        except OSError as error:
+            reason = f"cannot write a batch of {len(self)} bytes to {folder.path}: {error}"
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, reason) from error
+
+    def staged_in(self, folder: Folder) -> StagedBatch | None:
+        """The file of a large batch; None where it has none, or none in the folder that the log has now."""
+        staged = self.staged
+        return staged if staged is not None and staged.folder is folder else None
+
 
 def microseconds(batch: Buffer | Prepared, config: LogConfig, api_version: int) -> int:
-    """An upper bound of the time that `admit` takes for a batch of a client, beside the walk along plain records.
+    """An upper bound of the time that `admit` takes for a batch of a client, beside the walk along plain records, and
+    that the write of a batch of more than STAGED_BYTES takes.
 
     It counts the bytes that the batch can decompress to (`output_bounds`), however few the batch has itself. Only gzip
     can take longer, where it announces too little; `admit` then stops at its limit.
@@ -135,6 +156,8 @@ def microseconds(batch: Buffer | Prepared, config: LogConfig, api_version: int) 
     cost = size * _DECOMPRESS[codec] + output * _EXPAND[codec]
     if old or target != codec:
         cost += output * (_WALK + _COMPRESS[target])
+    if size > STAGED_BYTES:
+        cost += size * _WRITE
     return max(cost >> 10, LONG_MICROSECONDS + 1) if codec and output > ON_LOOP_BYTES else cost >> 10
 
 
@@ -157,9 +180,16 @@ def takes_long(batch: Buffer | Prepared, config: LogConfig, api_version: int) ->
     return microseconds(batch, config, api_version) > LONG_MICROSECONDS
 
 
-def prepare(batch: Buffer, config: LogConfig, api_version: int, now_ms: int, max_decompressed: int) -> Prepared:
-    """`admit` for a batch of a client, to run in a thread. Raises KafkaError as `admit`."""
-    return Prepared(*admit(batch, config, AppendOrigin.CLIENT, api_version, now_ms, max_decompressed))
+def prepare(
+    batch: Buffer, config: LogConfig, api_version: int, now_ms: int, max_decompressed: int, folder: Folder
+) -> Prepared:
+    """`admit` for a batch of a client, to run in a thread; a large batch is written into a file of `folder`, that of
+    the log. Raises KafkaError as `admit`, and KAFKA_STORAGE_ERROR.
+    """
+    prepared = Prepared(*admit(batch, config, AppendOrigin.CLIENT, api_version, now_ms, max_decompressed))
+    if len(prepared) > STAGED_BYTES:
+        prepared.stage(folder)
+    return prepared
 
 
 def prepare_own(entries: Entries, config: LogConfig, now_ms: int) -> Prepared | None:

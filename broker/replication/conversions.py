@@ -1,10 +1,11 @@
 """Converts batches between message formats and codecs in threads (Kafka: LogValidator, LazyDownConversionRecords).
 
 If a batch has to be converted before the append, or if its validation takes long, a copy of it waits while a thread
-does the work (`storage.validation.prepare`). Later batches of the same connection for the same partition queue behind
-it, so the log has the batches in order of arrival; other connections and partitions continue. The append itself, with
-all its checks, runs on the event loop afterwards, under the leadership at that time. Responses leave in the order of
-their requests, as always.
+does the work (`storage.validation.prepare`). The thread also writes a large batch (`storage.staged`), and returns the
+memory of its request to the system. Later batches of the same connection for the same partition queue behind it, so the
+log has the batches in order of arrival; other connections and partitions continue. The append itself, with all its
+checks, runs on the event loop afterwards, under the leadership at that time. Responses leave in the order of their
+requests, as always.
 
 Small compressed data can decompress to more than 100 MiB. A conversion that may take long by that runs in a queue of
 its own, one at a time, so that it leaves a thread and most of the memory to those of other clients; in this queue,
@@ -19,17 +20,21 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Hashable
+from contextlib import suppress
 from functools import partial
+from mmap import mmap
 from typing import Final
 
 from odradek.broker.replication.partition import Replica, Worker
 from odradek.broker.replication.transactional_produce import HeldWrite, Written
 from odradek.broker.runtime.timers import Clock
-from odradek.protocol.batch import ATTRIBUTES_POSITION, CODEC_MASK, MAGIC, MAGIC_POSITION, MAX_DECOMPRESSED
+from odradek.protocol.batch import ATTRIBUTES_POSITION, CODEC_MASK, MAGIC, MAGIC_POSITION, MAX_DECOMPRESSED, Buffer
 from odradek.protocol.compression import DecompressedTooLarge
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.legacy import down_convert_batches
+from odradek.protocol.release import shortened
 from odradek.storage.segment import FileRange
+from odradek.storage.staged import STAGED_BYTES
 from odradek.storage.validation import Prepared, prepare
 
 log = logging.getLogger(__name__)
@@ -58,7 +63,7 @@ class Conversion:
     def __init__(
         self,
         replica: Replica,
-        records: bytearray,
+        records: Buffer,
         version: int,
         append: Append,
         decompress: Callable[[int, int], None],
@@ -89,12 +94,13 @@ class Conversion:
 def is_cheap(records: memoryview, replica: Replica) -> bool:
     """Whether a batch needs no more than a validation of each record. The check is fast and positive for most batches.
 
-    It is negative if the batch or the topic has a codec, or if the batch is a message set.
+    It is negative if the batch or the topic has a codec, if the batch is a message set, or if a thread writes it.
     """
     return (
         records[CODEC_POSITION] & CODEC_MASK == 0
         and records[MAGIC_POSITION] >= MAGIC
         and replica.log.config.compression_type == "producer"
+        and len(records) <= STAGED_BYTES
     )
 
 
@@ -189,11 +195,12 @@ class Conversions:
         error.
         """
         made: list[Prepared] = []
-        config, now_ms = conversion.replica.log.config, self._clock.now_ms()
+        target, now_ms = conversion.replica.log, self._clock.now_ms()
+        config, folder = target.config, target.folder
         limit = MAX_DECOMPRESSED if conversion.is_slow else QUICK_BYTES
 
         def work() -> None:
-            made.append(prepare(memoryview(conversion.records), config, conversion.version, now_ms, limit))
+            made.append(prepare(memoryview(conversion.records), config, conversion.version, now_ms, limit, folder))
 
         def done(error: BaseException | None) -> None:
             if isinstance(error, DecompressedTooLarge) and not conversion.is_slow:
@@ -216,7 +223,8 @@ class Conversions:
                 )
                 self._deliver(conversion, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the batch cannot be converted"))
             else:
-                self._append(conversion, made[0])
+                self._append(conversion, made.pop())
+            self._free_memory_of(conversion)
             self.waiting[key].popleft()
             self._go_on(key)
 
@@ -229,6 +237,15 @@ class Conversions:
             self._deliver(conversion, _stopping())
             return False
         return True
+
+    def _free_memory_of(self, conversion: Conversion) -> None:
+        """Return the memory of a large request in a thread: for 100 MB that takes 20 milliseconds."""
+        records, conversion.records = conversion.records, b""
+        memory = records.obj if isinstance(records, memoryview) else None
+        if isinstance(memory, mmap):
+            records = b""
+            with suppress(RuntimeError):  # the threads are closed, because the broker is stopping
+                self.worker.run(partial(_shorten, memory), _ignore)
 
     def _append(self, conversion: Conversion, records: Records) -> None:
         if conversion.on_outcome is None:
@@ -243,6 +260,16 @@ class Conversions:
     def _deliver(self, conversion: Conversion, outcome: Outcome) -> None:
         if conversion.on_outcome is not None:
             conversion.on_outcome(conversion, outcome)
+
+
+def _shorten(memory: mmap) -> None:
+    """Return memory of the system in parts, between which other threads run, as far as nothing else uses it."""
+    while shortened(memory):
+        pass
+
+
+def _ignore(error: BaseException | None) -> None:
+    """Nothing depends on the end of this."""
 
 
 def _stopping() -> KafkaError:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from functools import partial
+from mmap import mmap
 from typing import TYPE_CHECKING, Final
 
 from odradek.broker.replication.conversions import Conversion, Conversions, Records
@@ -26,9 +27,10 @@ from odradek.broker.replication.transactional_produce import HeldWrite, Sender, 
 from odradek.broker.runtime.purgatory import DelayedOperationPurgatory
 from odradek.broker.runtime.timers import Clock
 from odradek.protocol import messages as m
-from odradek.protocol.batch import MAX_DECOMPRESSED
+from odradek.protocol.batch import MAX_DECOMPRESSED, Buffer
 from odradek.protocol.compression import DecompressedTooLarge
 from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.storage.staged import STAGED_BYTES
 from odradek.storage.validation import LONG_MICROSECONDS, decompressed_size, microseconds
 
 if TYPE_CHECKING:
@@ -95,7 +97,7 @@ class ProduceAppends:
         now_ms: int,
         spent: Spent,
     ) -> Written | HeldWrite | Conversion:
-        """Append a batch, or return a copy of it that is appended after a call of `wait`.
+        """Append a batch, or return it as one that is appended after a call of `wait`.
 
         `spent` is that of the request. The caller can use `Replica.produce` for a batch without transactional id that
         `is_cheap`, while `conversions.waiting` is empty. Raises KafkaError as `Replica.produce`.
@@ -110,9 +112,8 @@ class ProduceAppends:
             except DecompressedTooLarge:
                 in_thread = True
         append = partial(self._converted, replica, sender)
-        copy = bytearray(records)
         conversion = Conversion(
-            replica, copy, sender.version, append, spent.decompress, microseconds=work, in_thread=in_thread
+            replica, _kept(records), sender.version, append, spent.decompress, microseconds=work, in_thread=in_thread
         )
         if conversion.is_slow:
             spent.decompress(len(records), decompressed_size(records, sender.version, MAX_DECOMPRESSED))
@@ -160,3 +161,10 @@ class ProduceAppends:
         for write, _ in held:
             if isinstance(write, Conversion):  # a batch that waits for its verification is refused with acks=0
                 self.conversions.add(call.connection, write, operation.written)
+
+
+def _kept(records: memoryview) -> Buffer:
+    """The records for later: a copy, but of a large batch the memory of the request itself (`NetworkReceive`), which is
+    counted as held until the response. A copy of 100 MB would hold the event loop for 80 milliseconds.
+    """
+    return records if len(records) > STAGED_BYTES and isinstance(records.obj, mmap) else bytearray(records)

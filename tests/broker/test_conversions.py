@@ -19,6 +19,7 @@ from odradek.protocol.batch import headers, records
 from odradek.protocol.compression import Codec
 from odradek.protocol.errors import ErrorCode
 from odradek.storage.config import LogConfig
+from odradek.storage.staged import STAGED_BYTES
 from odradek.storage.validation import takes_long
 from tests.broker.held_worker import HeldWorker
 from tests.broker.message_sets import message, messages_in, wrapper
@@ -84,6 +85,24 @@ async def test_one_connection_keeps_its_order_and_others_continue(
     answers = [offsets(await client.receive())[0] for _ in range(3)]
     assert answers == [("NONE", 1), ("NONE", 2), ("NONE", 0)]
     assert await values(other) == [b"x", b"a", b"b"]
+    other.close()
+
+
+async def test_a_thread_writes_a_large_batch_and_the_log_gets_it_in_order(
+    tmp_path: Path, broker: Broker, client: Client, worker: HeldWorker
+) -> None:
+    await client.create_topic("large", 1, {"max.message.bytes": str(2 * STAGED_BYTES)})
+    other = await Client.connect(broker.port)
+    await client.send(produce_request("large", batch(b"a" * STAGED_BYTES)), 9)
+    await worker.arrived()
+    await client.send(produce_request("large", batch(b"b")), 9)
+    assert (await other.produce("large", batch(b"x"))).base_offset == 0
+    worker.release()
+    assert [offsets(await client.receive())[0] for _ in range(2)] == [("NONE", 1), ("NONE", 2)]
+    segments = {path.name: path.stat().st_size > STAGED_BYTES for path in (tmp_path / "large-0").glob("*.log")}
+    assert segments == {f"{0:020d}.log": False, f"{1:020d}.log": True}
+    assert worker.waiting == 1  # the memory of the request
+    worker.release()
     other.close()
 
 

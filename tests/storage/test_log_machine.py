@@ -6,10 +6,11 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from odradek.protocol.batch import Header, headers, records
+from odradek.protocol.batch import Header, headers, read_header, records
 from odradek.storage.config import LogConfig
 from odradek.storage.log import Log
 from odradek.storage.producers import encode_snapshot
+from odradek.storage.validation import Prepared
 from tests.storage.batches import NOW_MS, all_bytes, batch, open_log
 from tests.storage.disks import MemoryDisk
 
@@ -45,9 +46,9 @@ class LogMachine(RuleBasedStateMachine):
         producer=st.sampled_from([-1, -1, 1, 2]),
         later=st.integers(-5, 20),
         epoch_step=st.sampled_from([0, 0, 0, 1]),
-        writable=st.booleans(),
+        form=st.sampled_from(["writable", "read-only", "staged"]),
     )
-    def append(self, count: int, size: int, producer: int, later: int, epoch_step: int, writable: bool) -> None:
+    def append(self, count: int, size: int, producer: int, later: int, epoch_step: int, form: str) -> None:
         self.epoch += epoch_step
         self.clock += later
         known = self.log.producers.get(producer)
@@ -58,10 +59,13 @@ class LogMachine(RuleBasedStateMachine):
             timestamp_ms=NOW_MS + self.clock,
             producer=(producer, 0, sequence) if producer > 0 else (-1, -1, -1),
         )
-        stamped = data if writable else bytes(data)
+        stamped: memoryview | bytes | Prepared = bytes(data) if form == "read-only" else data
+        if form == "staged":
+            stamped = Prepared(data, read_header(data))
+            stamped.stage(self.log.folder)
         appended = self.log.append(stamped, leader_epoch=self.epoch, now_ms=NOW_MS)
         assert (appended.first_offset, appended.last_offset) == (self.end_offset, self.end_offset + count - 1)
-        if not writable:
+        if form == "read-only":
             data[0:8] = self.end_offset.to_bytes(8, "big")
             data[12:16] = self.epoch.to_bytes(4, "big")
         self.model.append(bytes(data))

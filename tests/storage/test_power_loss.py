@@ -21,6 +21,7 @@ from odradek.storage.directory import Directory, DirectoryRequest
 from odradek.storage.log import Log
 from odradek.storage.producers import WAIVED
 from odradek.storage.recovery import LoadRequest
+from odradek.storage.validation import Prepared
 from tests.storage.batches import NOW_MS, TOPIC_ID, batch
 from tests.storage.disks import Choose, MemoryDisk, at_random, keep_all, keep_nothing
 from tests.storage.r13 import Written, batches_of, check_files, check_r13, check_rebuild, check_run
@@ -78,11 +79,18 @@ class Life:
         )
         self._append(memoryview(data), AppendOrigin.COORDINATOR)
 
-    def _append(self, data: memoryview, origin: AppendOrigin) -> None:
+    def append_staged(self, size: int) -> None:
+        """Append a large batch as a leader; a thread has written it before."""
+        data = batch(1, size=size, timestamp_ms=NOW_MS)
+        prepared = Prepared(data, read_header(data))
+        prepared.stage(self.log.folder)
+        self._append(data, AppendOrigin.CLIENT, prepared)
+
+    def _append(self, data: memoryview, origin: AppendOrigin, prepared: Prepared | None = None) -> None:
         stamped = bytearray(data)
         stamp(stamped, 0, self.log.end_offset, self.epoch)
         self.written.append(Written(bytes(stamped), read_header(stamped)))
-        self.log.append(data, leader_epoch=self.epoch, now_ms=NOW_MS, origin=origin, verification=WAIVED)
+        self.log.append(prepared or data, leader_epoch=self.epoch, now_ms=NOW_MS, origin=origin, verification=WAIVED)
         self._flush_if_due()
 
     def _flush_if_due(self) -> None:
@@ -197,6 +205,34 @@ LEADER: list[Step] = [
     ("append", Life.append),
     ("close", Life.close),
 ]
+STAGED: list[Step] = [
+    ("open", Life.open),
+    ("begin epoch", Life.begin_epoch),
+    ("flush", Life.flush),
+    ("first staged", lambda life: life.append_staged(3000)),
+    ("flush", Life.flush),
+    ("staged", lambda life: life.append_staged(2500)),
+    ("append", Life.append),
+    ("flush", Life.flush),
+    ("staged", lambda life: life.append_staged(2500)),
+    ("flush what is rolled", Life.flush_rolled),
+    ("append", lambda life: life.append(1500, producer=1)),
+    ("begin epoch", Life.begin_epoch),
+    ("staged", lambda life: life.append_staged(4000)),
+    ("flush", Life.flush),
+    ("checkpoint", Life.checkpoint),
+    ("staged", lambda life: life.append_staged(8000)),
+    ("kill", Life.be_killed),
+    *[("staged", lambda life: life.append_staged(1000))] * 3,
+    ("truncate", lambda life: life.truncate(life.log.end_offset - 1)),
+    ("begin epoch", Life.begin_epoch),
+    ("staged", lambda life: life.append_staged(1000)),
+    ("roll", lambda life: life.log.roll(NOW_MS)),
+    ("staged", lambda life: life.append_staged(1000)),
+    ("restart", Life.restart),
+    ("staged", lambda life: life.append_staged(1000)),
+    ("close", Life.close),
+]
 HEADS: list[Step] = [
     ("open", Life.open),
     *[("append", lambda life: life.append(2500, producer=1))] * 7,
@@ -251,7 +287,7 @@ FOLLOWER: list[Step] = [
 ]
 EVERY = 9
 """Recovery begins with one in so many calls, and is itself crashed at each of its calls: all take ten minutes."""
-LIVES = {"leader": LEADER, "heads": HEADS, "follower": FOLLOWER}
+LIVES = {"leader": LEADER, "staged": STAGED, "heads": HEADS, "follower": FOLLOWER}
 
 
 class State(NamedTuple):
