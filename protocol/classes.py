@@ -9,9 +9,9 @@ where Kafka has a structure full of defaults. The encoders write neither.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sized
+from collections.abc import Callable, Sized
 from functools import cache
-from typing import Any, ClassVar, Final, Generic, Self, TypeVar
+from typing import Any, ClassVar, Final, Generic, NamedTuple, Self, TypeVar
 
 from odradek.protocol import constructors, programs
 from odradek.protocol.compile import compile_function, literal
@@ -24,14 +24,46 @@ from odradek.protocol.grammar import MessageSpec as Definition
 from odradek.protocol.primitives import Bytes
 
 C = TypeVar("C")
+V = TypeVar("V")
 ErrorsReporter = Callable[[Any, Callable[[int], None]], None]
 """Calls its second argument with every error code in a message but NONE, on all levels."""
 
-ProgramOf = Callable[[int], programs.MessageCodecs]
-"""The codecs of a message or structure in a version."""
+SlicedErrorsReporter = Callable[[Any, Callable[[int], None], Each], None]
+"""The same with a third argument, which passes on the items of its loops."""
 
 NEW: Final = object()
 """The default in the signature of a constructor for a list or structure that is made anew for each object."""
+
+
+class Source(NamedTuple):
+    """What a class was built from: its message, its own fields, and the classes of all structures of the message."""
+
+    message: Definition
+    struct: StructSpec
+    classes: dict[str, type]
+
+    def codecs(self, version: int) -> programs.MessageCodecs:
+        """The codecs of a version."""
+        return programs.codecs(self.message, self.struct, version, self.classes)
+
+    def sliced_encoder(self, version: int) -> SlicedEncoder:
+        """The encoder of a version whose loops can be interrupted."""
+        return sliced_encoder(self.message, self.struct, version, self.classes)
+
+
+class _Late(Generic[V]):
+    """A class attribute that is made for a class at its first use: most classes never use most of them."""
+
+    def __init__(self, make: Callable[[Any], V]) -> None:
+        self._make = make
+
+    def __set_name__(self, _: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, _: object, cls: type) -> V:
+        made = self._make(cls)
+        setattr(cls, self._name, made)
+        return made
 
 
 class Struct:
@@ -47,15 +79,28 @@ class Struct:
 
     unknown_tagged_fields: list[tuple[int, bytes]] | None
 
-    errors_reporter: ClassVar[Callable[[], ErrorsReporter]]
-    """Responses and their structures only: compiles the function that finds the error codes of such an object."""
+    SOURCE: ClassVar[Source]
 
-    sliced_errors_reporter: ClassVar[Callable[[], Callable[[Any, Callable[[int], None], Each], None]]]
-    """The same with loops that can be interrupted, for large responses."""
-
-    ENCODERS: ClassVar[Codecs[Encoder]]
-    SLICED_ENCODERS: ClassVar[Codecs[SlicedEncoder]]
+    CODECS: ClassVar[_Late[Codecs[programs.MessageCodecs]]] = _Late(
+        lambda cls: Codecs(cls, cls.SOURCE.codecs, _unwritable)
+    )
+    ENCODERS: ClassVar[_Late[Codecs[Encoder]]] = _Late(
+        lambda cls: Codecs(cls, lambda version: cls.CODECS[version].encode, _unwritable)
+    )
+    SLICED_ENCODERS: ClassVar[_Late[Codecs[SlicedEncoder]]] = _Late(
+        lambda cls: Codecs(cls, cls.SOURCE.sliced_encoder, _unwritable)
+    )
     """Encoders whose loops can be interrupted, for large responses."""
+
+    @classmethod
+    def errors_reporter(cls) -> ErrorsReporter:
+        """Responses and their structures: the function that finds the error codes of such an object, compiled once."""
+        return _errors_reporter(cls, sliced=False)  # type: ignore[arg-type]  # objects have no hash, classes do
+
+    @classmethod
+    def sliced_errors_reporter(cls) -> SlicedErrorsReporter:
+        """The same with loops that can be interrupted, for large responses."""
+        return _errors_reporter(cls, sliced=True)  # type: ignore[arg-type]  # likewise
 
     def encode(self, version: int, head: bytes = b"") -> bytes:
         """The bytes of the message, or of the structure as part of its message, behind those of `head`. `version` is
@@ -96,9 +141,9 @@ class Struct:
 class Codecs(dict[int, C], Generic[C]):
     """The compiled codecs of a message by version; a version is compiled at its first use."""
 
-    def __init__(self, definition: Definition, compiled: Callable[[int], C], refuse: Callable[[str, str], Exception]):
+    def __init__(self, cls: type[Struct], compiled: Callable[[int], C], refuse: Callable[[str, str], Exception]):
         super().__init__()
-        self._definition = definition
+        self._definition = cls.SOURCE.message
         self._compiled = compiled
         self._refuse = refuse
 
@@ -120,8 +165,12 @@ class BaseMessage(Struct):
     FIRST_FLEXIBLE: ClassVar[int]
     """The first version in the flexible encoding (KIP-482), NEVER where there is none."""
 
-    DECODERS: ClassVar[Codecs[Decoder]]
-    METERED_DECODERS: ClassVar[Codecs[MeteredDecoder]]
+    DECODERS: ClassVar[_Late[Codecs[Decoder]]] = _Late(
+        lambda cls: Codecs(cls, lambda version: cls.CODECS[version].decode, _unreadable)
+    )
+    METERED_DECODERS: ClassVar[_Late[Codecs[MeteredDecoder]]] = _Late(
+        lambda cls: Codecs(cls, lambda version: cls.CODECS[version].decode_metered, _unreadable)
+    )
     """The decoders of requests that may be large."""
 
     @classmethod
@@ -149,47 +198,27 @@ class BaseMessage(Struct):
 def build(definition: Definition, module: str) -> type[BaseMessage]:
     """The class of a message, with its structures as attributes; `module` is the value of its `__module__`."""
     classes: dict[str, type] = {}
-    codecs = _codecs(definition, definition.root, classes)
     attributes: dict[str, Any] = {
         "MIN_VERSION": definition.versions.first,
         "MAX_VERSION": definition.versions.last,
         "FIRST_FLEXIBLE": definition.flexible.first if definition.flexible else NEVER,
-        "DECODERS": Codecs(definition, lambda version: codecs(version).decode, _unreadable),
-        "METERED_DECODERS": Codecs(definition, lambda version: codecs(version).decode_metered, _unreadable),
-        **_written(definition, definition.root, classes, codecs),
+        "SOURCE": Source(definition, definition.root, classes),
         "__module__": module,
     }
     if definition.key is not None:
         attributes["API_KEY"] = definition.key
     for struct in definition.structs.values():
-        place = {"__module__": module, "__qualname__": f"{definition.name}.{struct.name}"}
-        place |= _written(definition, struct, classes, _codecs(definition, struct, classes))
+        place: dict[str, Any] = {"__module__": module, "__qualname__": f"{definition.name}.{struct.name}"}
+        place["SOURCE"] = Source(definition, struct, classes)
         attributes[struct.name] = classes[struct.name] = _class(struct, Struct, place, classes)
     message = classes[definition.name] = _class(definition.root, BaseMessage, attributes, classes)
     return message
 
 
-def _codecs(definition: Definition, struct: StructSpec, classes: Mapping[str, type]) -> ProgramOf:
-    return cache(lambda version: programs.codecs(definition, struct, version, classes))
-
-
-def _written(
-    definition: Definition, struct: StructSpec, classes: Mapping[str, type], codecs: ProgramOf
-) -> dict[str, Any]:
-    """The class attributes that a message and each structure inside it share."""
-    encoders = Codecs(definition, lambda version: codecs(version).encode, _unwritable)
-    sliced = Codecs(definition, lambda version: sliced_encoder(definition, struct, version, classes), _unwritable)
-    attributes: dict[str, Any] = {"ENCODERS": encoders, "SLICED_ENCODERS": sliced}
-    if definition.kind == "response":
-        attributes["errors_reporter"] = staticmethod(cache(lambda: _errors_reporter(definition, struct)))
-        attributes["sliced_errors_reporter"] = staticmethod(
-            cache(lambda: _errors_reporter(definition, struct, sliced=True))
-        )
-    return attributes
-
-
-def _errors_reporter(definition: Definition, root: StructSpec, *, sliced: bool = False) -> Callable[..., None]:
+@cache
+def _errors_reporter(cls: type[Any], *, sliced: bool) -> Callable[..., None]:
     """Compiled, because it runs for every response: it reads only the fields that can contain an error code."""
+    definition, root, _ = cls.SOURCE
 
     def lines(struct: StructSpec, value: str, indent: str) -> list[str]:
         found = []

@@ -31,9 +31,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 OPEN_END: Final = 32767  # "3+" ends at the highest version that an int16 can name
 NEVER: Final = OPEN_END + 1  # the first flexible version of messages without one
@@ -86,23 +86,23 @@ class Versions:
             return f"{self.first}+"
         return str(self.first) if self.first == self.last else f"{self.first}-{self.last}"
 
-    @classmethod
-    def parse(cls, text: str) -> Versions:
+    @staticmethod
+    @cache  # a few texts occur in all messages
+    def parse(text: str) -> Versions:
         """Read `3`, `3+`, `3-5` or `none`. Raises ValueError."""
         if text == "none":
             return NO_VERSIONS
         if text.endswith("+"):
-            return cls(int(text[:-1]), OPEN_END)
+            return Versions(int(text[:-1]), OPEN_END)
         first, _, last = text.partition("-")
-        return cls(int(first), int(last or first))
+        return Versions(int(first), int(last or first))
 
 
 NO_VERSIONS: Final = Versions(0, -1)
 ALL_VERSIONS: Final = Versions(0, OPEN_END)
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
+class Field(NamedTuple):
     """One field of a structure.
 
     `attribute` is the name in Python: Kafka's in snake case. `type` is the name of a number type, `string`, `bytes`,
@@ -134,16 +134,14 @@ class Field:
         return self.is_struct and not self.is_array and self.tag is not None and not self.nullable
 
 
-@dataclass(frozen=True, slots=True)
-class StructSpec:
+class StructSpec(NamedTuple):
     """A named group of fields, in the order of the wire."""
 
     name: str
     fields: tuple[Field, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class MessageSpec:
+class MessageSpec(NamedTuple):
     """A message with the structures inside it, keyed by name. `key` is the API key, None for records and headers."""
 
     kind: Kind
@@ -204,12 +202,14 @@ def parse(text: str, source: str = "<definition>") -> dict[str, MessageSpec]:
     return messages
 
 
-@dataclass(slots=True)
 class _Open:
     """A structure whose fields are being read."""
 
-    name: str
-    fields: list[Field] = field(default_factory=list)
+    __slots__ = ("fields", "name")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.fields: list[Field] = []
 
 
 class _Block:
@@ -273,7 +273,7 @@ def _field(text: str) -> Field:
     tag: int | None = None
     default_text: str | None = None
     marks = set()
-    for mark in MARK.finditer(match["marks"]):
+    for mark in MARK.finditer(match["marks"]) if match["marks"] else ():
         marks.add(mark[0])
         tag = int(mark["tag"]) if mark["tag"] else tag
         default_text = mark["default"] or default_text
