@@ -208,11 +208,11 @@ async def _serve(config: BrokerConfig, on_ready: OnReady, data: str, metrics: tu
     await broker.start()
     warn_of_low_open_file_limit()  # after the start: a start that fails logs only its reason
     _warn_of_missing_extensions()
-    loading = loop.run_in_executor(None, load_libraries)  # while file descriptors are free
     close_metrics = _serve_metrics(broker, metrics)
     collect_young_objects_only()
-    full_collections = FullCollections(loop)
     on_ready(broker.broker_id, broker.host, broker.port, data)
+    full_collections = FullCollections(loop)  # after the announcement: it counts all objects
+    loading = loop.run_in_executor(None, load_libraries)  # while file descriptors are free
     await stop.wait()
     log.info("stopping")
     full_collections.close()
