@@ -52,7 +52,7 @@ def cleanable_part(log: Log, *, last_stable_offset: int, now_ms: int) -> Cleanab
     closed = segments[:-1]
     ends = [segment.base_offset for segment in segments[1:]]
     dirty = [segment for segment, end in zip(closed, ends, strict=True) if end > first_dirty]
-    limit = min(last_stable_offset, log.active_base_offset)
+    limit = min(last_stable_offset, log.active.base_offset)
     lag_ms = log.config.min_compaction_lag_ms
     if lag_ms > 0:
         young = (each.base_offset for each in dirty if each.largest_timestamp() > now_ms - lag_ms)

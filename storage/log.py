@@ -122,9 +122,9 @@ class Log(LogFailures):
         return self._segments.size
 
     @property
-    def active_base_offset(self) -> int:
-        """The base offset of the active segment; batches below it no longer change."""
-        return self._segments.active.base_offset
+    def active(self) -> Segment:
+        """The active segment; batches below its base offset no longer change."""
+        return self._segments.active
 
     @property
     def segments(self) -> list[Segment]:

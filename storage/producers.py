@@ -182,7 +182,7 @@ class ProducerState:
         if self._completed:
             first = next(iter(self._completed))
             return min(first, next(iter(self._open), first))
-        return next(iter(self._open), None)
+        return next(iter(self._open)) if self._open else None
 
     @property
     def first_undecided_offset(self) -> int | None:

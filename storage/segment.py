@@ -9,8 +9,6 @@ else it uses the offset index and the few headers behind its entry.
 
 from __future__ import annotations
 
-from array import array
-from bisect import bisect_left
 from collections.abc import Iterator
 from typing import Final
 
@@ -20,13 +18,13 @@ from odradek.storage.checkpoints import CorruptFile
 from odradek.storage.config import LogConfig
 from odradek.storage.disk import Buffer, File, Folder
 from odradek.storage.index import MAX_RELATIVE_OFFSET, NO_TIMESTAMP, OffsetIndex, TimeIndex, TransactionIndex
+from odradek.storage.recent_batches import MOST_REMEMBERED, RecentBatches
 from odradek.storage.staged import StagedBatch
 
 LOG_SUFFIX: Final = ".log"
 DELETED_SUFFIX: Final = ".deleted"
 
 UNKNOWN: Final = -2  # the timestamp of the first batch has not been read yet
-_POSITIONS_REMEMBERED: Final = 128
 _HEADERS_AT_ONCE: Final = 8 << 10
 
 EMPTY: Final = b""
@@ -82,9 +80,6 @@ class Segment:
         "_max_timestamp_offset",
         "_offset_index",
         "_ready",
-        "_recent_from",
-        "_recent_lasts",
-        "_recent_positions",
         "_since_index",
         "_time_index",
         "aborted",
@@ -92,6 +87,7 @@ class Segment:
         "created_ms",
         "jitter_ms",
         "name",
+        "recent",
         "size",
     )
 
@@ -114,7 +110,7 @@ class Segment:
         self._max_timestamp = NO_TIMESTAMP
         self._max_timestamp_offset = base_offset
         self._first_timestamp = UNKNOWN
-        self._forget_positions(base_offset if fresh else -1)
+        self.recent = RecentBatches(base_offset if fresh else -1)
 
     @classmethod
     def create(cls, folder: Folder, base_offset: int, config: LogConfig, now_ms: int, jitter_ms: int) -> Segment:
@@ -194,7 +190,7 @@ class Segment:
         self._time_index.append(self._max_timestamp, self._max_timestamp_offset)
         for index in (self._offset_index, self._time_index, self.aborted):
             index.save()
-        self._forget_positions(-1)
+        self.recent = RecentBatches(-1)
 
     @property
     def max_timestamp_offset(self) -> int:
@@ -301,24 +297,17 @@ class Segment:
             self._index_full = full
             self._since_index = 0
         self._since_index += size
-        lasts = self._recent_lasts
-        lasts.append(last_offset)
-        self._recent_positions.append(position)
-        if len(lasts) > _POSITIONS_REMEMBERED:
-            half = _POSITIONS_REMEMBERED // 2
-            self._recent_from = lasts[half - 1] + 1
-            del lasts[:half], self._recent_positions[:half]
-
-    def _forget_positions(self, recent_from: int) -> None:
-        self._recent_lasts = array("q")
-        self._recent_positions = array("q")
-        self._recent_from = recent_from
+        recent = self.recent
+        recent.last_offsets.append(last_offset)
+        recent.positions.append(position)
+        if len(recent.positions) > MOST_REMEMBERED:
+            recent.drop_older_half()
 
     def activate(self, next_offset: int) -> None:
         """Get ready for writes from `next_offset` on, which follows the last batch in the file. Raises OSError."""
         if not self._ready:
             self._prepare()
-        self._forget_positions(next_offset)
+        self.recent = RecentBatches(next_offset)
 
     def undo_write(self, size: int) -> None:
         """Truncate the bytes that a failed write may have left behind `size`. Raises OSError."""
@@ -374,7 +363,7 @@ class Segment:
             self._first_timestamp = UNKNOWN
         self._index_full = False
         self._since_index = 0
-        self._forget_positions(offset if not self.size else -1)
+        self.recent = RecentBatches(offset if not self.size else -1)
         timestamp, last_offset = self._time_index.last()
         for _, header in self.headers(self._offset_index.lookup(last_offset)[1]):
             if header.max_timestamp > timestamp:
@@ -385,14 +374,8 @@ class Segment:
 
     def locate(self, offset: int) -> tuple[int, int] | None:
         """Position and size of the first batch that reaches to `offset` or beyond; None where all end below it."""
-        if 0 <= self._recent_from <= offset:
-            lasts = self._recent_lasts
-            found = bisect_left(lasts, offset)
-            if found == len(lasts):
-                return None
-            positions = self._recent_positions
-            position = positions[found]
-            return position, (positions[found + 1] if found + 1 < len(lasts) else self.size) - position
+        if self.recent.has(offset):
+            return self.recent.find(offset, self.size)
         for position, header in self.headers(self.offset_index.lookup(offset)[1]):
             if header.base_offset + header.last_offset_delta >= offset:
                 return position, LOG_OVERHEAD + header.batch_length

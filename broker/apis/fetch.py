@@ -107,7 +107,8 @@ class Fetch:
         self._auth = auth
 
     def handle(self, call: Call, request: m.FetchRequest) -> m.FetchResponse | None:
-        if request.session_id and self._sessions.size_of(request.session_id) > PARTITIONS_AT_ONCE and not in_turn():
+        session = self._sessions.get(request.session_id)
+        if session is not None and len(session.partitions) > PARTITIONS_AT_ONCE and not in_turn():
             self._handle_in_turns(call, request)
             return None
         replica_id, replica_epoch = request.replica_id, -1
@@ -128,7 +129,7 @@ class Fetch:
             denied = self._denied(call, context, replica_id)
         plain = None
         if context.incremental and replica_id == CONSUMER and not denied:
-            plain = self._read_plain(call.version, context, request)
+            plain = self._read_plain(call, context, request)
             if plain is not None and (request.max_wait_ms <= 0 or plain.is_enough):
                 return plain.response(context, has_topic_ids=call.version >= TOPIC_IDS_FROM)
         make_reading = partial(
@@ -164,15 +165,18 @@ class Fetch:
         for topic in request.topics:
             name = self._reader.name_of(topic.topic_id) if ids else topic.topic
             for partition in topic.partitions:
-                entry = FetchPartition(name, topic.topic_id, partition.partition)
-                entry.fetch_offset = partition.fetch_offset
-                entry.max_bytes = partition.partition_max_bytes
                 epoch = partition.current_leader_epoch
-                entry.current_leader_epoch = epoch if epoch >= 0 else NO_EPOCH
-                entry.last_fetched_epoch = partition.last_fetched_epoch
-                entry.log_start_offset = partition.log_start_offset
-                if replica_id != CONSUMER:
-                    entry.cleaned_to = partition.cleaned_to
+                entry = FetchPartition(
+                    topic=name,
+                    topic_id=topic.topic_id,
+                    partition=partition.partition,
+                    fetch_offset=partition.fetch_offset,
+                    max_bytes=partition.partition_max_bytes,
+                    current_leader_epoch=epoch if epoch >= 0 else NO_EPOCH,
+                    last_fetched_epoch=partition.last_fetched_epoch,
+                    log_start_offset=partition.log_start_offset,
+                    cleaned_to=-1 if replica_id == CONSUMER else partition.cleaned_to,
+                )
                 wanted.append(entry)
         if call.version < SESSIONS_FROM:
             return FetchContext(wanted)
@@ -215,18 +219,17 @@ class Fetch:
             return None
         return plain.response(context, has_topic_ids=False)
 
-    def _read_plain(self, version: int, context: FetchContext, request: m.FetchRequest) -> PlainRead | None:
+    def _read_plain(self, call: Call, context: FetchContext, request: m.FetchRequest) -> PlainRead | None:
         """The plain read of a consumer's session, None where the request takes another one."""
         if (
-            version < PLAIN_FROM
+            call.version < PLAIN_FROM
             or request.rack_id
             or self._quotas.is_active
             or len(context.partitions) > FEW_PARTITIONS
             or in_turn()
         ):
             return None
-        max_bytes = self._reader.max_bytes(request.max_bytes)
-        return self._reader.read_plain(context, request.isolation_level, max_bytes, request.min_bytes)
+        return self._reader.read_plain(context, request.isolation_level, request.max_bytes, request.min_bytes)
 
     def _response(self, call: Call, reading: FetchReading) -> m.FetchResponse:
         """The response for the last read, in the format of the logs."""

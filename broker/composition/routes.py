@@ -160,14 +160,17 @@ def _log_handlers(services: Services, dispatcher: Dispatcher) -> list[Handler]:
     config, replicas, clock, purgatory = services.config, services.replicas, services.clock, services.purgatory
     metadata_cache, auth = services.metadata_cache, services.auth
 
-    def max_bytes() -> int:
-        return int(config["fetch.max.bytes"])
-
     is_rack_aware = config["replica.selector.class"] == RACK_AWARE
     selector = RackAwareReplicaSelector(metadata_cache) if is_rack_aware else leader_selector
     appends = ProduceAppends(services.coordination.writes, services.conversions, purgatory, clock)
     reader = FetchReader(
-        replicas, metadata_cache, purgatory, max_bytes, selector, services.leader_quota, dispatcher.large.run_fairly
+        replicas,
+        metadata_cache,
+        purgatory,
+        config["fetch.max.bytes"],
+        selector,
+        services.leader_quota,
+        dispatcher.large.run_fairly,
     )
     return [
         Produce(replicas, metadata_cache, clock, appends, auth),

@@ -73,12 +73,12 @@ class FetchReader:
         replicas: Replicas,
         metadata_cache: MetadataCache,
         purgatory: DelayedOperationPurgatory,
-        max_bytes: Callable[[], int],
+        max_bytes: int,
         select: ReplicaSelector = leader_selector,
         leader_quota: ReplicationQuotaManager | None = None,
         run: Callable[[Callable[[], None]], None] = at_once,
     ) -> None:
-        """`max_bytes()` is the broker's own limit of a response (`fetch.max.bytes`); `leader_quota` limits what
+        """`max_bytes` is the broker's own limit of a response (`fetch.max.bytes`); `leader_quota` limits what
         throttled followers get. `run` calls functions when the event loop has time for a request that is not small.
         """
         self._run = run
@@ -112,7 +112,10 @@ class FetchReader:
     def read_plain(
         self, context: FetchContext, isolation_level: int, max_bytes: int, min_bytes: int
     ) -> PlainRead | None:
-        """Read the partitions of a consumer in one pass, if nothing is special about them."""
+        """Read the partitions of a consumer in one pass, if nothing is special about them; the limits are those of the
+        request.
+        """
+        max_bytes = self.max_bytes(max_bytes)
         if max_bytes <= 0:
             return None
         plain = read_plain(self._replicas, context.partitions, isolation_level, max_bytes)
@@ -135,7 +138,8 @@ class FetchReader:
 
     def max_bytes(self, asked: int) -> int:
         """The byte limit of one response."""
-        return min(asked, self._max_bytes())
+        most = self._max_bytes
+        return asked if asked < most else most
 
     def name_of(self, topic_id: bytes) -> str:
         """The topic's name, empty if unknown. A leader may have a replica before its metadata contain the topic."""

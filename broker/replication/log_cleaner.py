@@ -176,7 +176,7 @@ class LogCleaner:
         found = []
         for replica in self._replicas:
             each = replica.log
-            if not each.config.compacts or each.failure is not None or each.active_base_offset <= each.cleaned_to:
+            if not each.config.compacts or each.failure is not None or each.active.base_offset <= each.cleaned_to:
                 continue
             if each.directory in self._under_way or self._uncleanable.get(each.directory) is replica:
                 continue

@@ -340,7 +340,7 @@ class Replica:
             return
         if self.log.flush_due(now_ms):
             self._start_flush()
-        elif self.log.recovery_point < self.log.active_base_offset:
+        elif self.log.recovery_point < self.log.active.base_offset:
             self._start_flush(rolled_only=True)
 
     def _start_flush(self, *, rolled_only: bool = False) -> None:
@@ -393,8 +393,9 @@ class Replica:
         transaction below it.
         """
         log, high_watermark = self.log, self.machine.high_watermark
-        if log.first_unstable_offset is not None:
-            log.producers.on_high_watermark(high_watermark)
+        if log.producers.first_unstable_offset is None:
+            return high_watermark
+        log.producers.on_high_watermark(high_watermark)
         unstable = log.first_unstable_offset
         return high_watermark if unstable is None else min(unstable, high_watermark)
 

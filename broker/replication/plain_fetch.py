@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 from odradek.broker.replication.partition import READ_COMMITTED, Replica, Replicas
 from odradek.broker.replication.state.fetch_session import NO_TOPIC_ID, FetchContext, FetchPartition
@@ -17,7 +17,9 @@ from odradek.broker.replication.state.partition import LEADER, NO_EPOCH
 from odradek.protocol import messages as m
 from odradek.protocol.errors import KafkaError
 from odradek.protocol.outbox import READ_BYTES
-from odradek.storage.segment import FileRange
+from odradek.storage.log import Log
+from odradek.storage.recent_batches import read_recent
+from odradek.storage.segment import EMPTY, FileRange
 
 PLAIN_FROM: Final = 10
 """The first version that has sessions and supports every format of records."""
@@ -66,18 +68,9 @@ class PlainRead:
             if topic is None:
                 topic = topics[key] = TopicResponse(topic=wanted.topic, topic_id=wanted.topic_id)
             topic.partitions.append(data)
-            _read_small(data)
         if self.found and len(self.sizes) > 1 and context.session is not None:
             context.session.served([wanted.key for wanted, data in self.changed if data.records])
         return m.FetchResponse(session_id=context.session_id, responses=list(topics.values()))
-
-
-def _read_small(data: PartitionData) -> None:
-    """Read a small range of a file now, so that it becomes a part of the encoded response."""
-    part: Any = data.records
-    if part and len(part) <= READ_BYTES and type(part) is FileRange:
-        with contextlib.suppress(OSError, KafkaError):  # the connection finds the reason when it reads
-            data.records = part.read()
 
 
 def read_plain(
@@ -95,35 +88,48 @@ def read_plain(
         replica = replicas.get(wanted.topic, wanted.partition)
         if replica is None or not _is_plain(replica, wanted):
             return None
-        log, high_watermark, size = replica.log, replica.machine.high_watermark, 0
-        start, offset = log.start_offset, wanted.fetch_offset
-        data = None
+        high_watermark, start, offset = replica.machine.high_watermark, replica.log.start_offset, wanted.fetch_offset
+        records: FileRange | bytes = EMPTY
+        size = 0
         if offset != (replica.last_stable_offset if committed else high_watermark):
             if committed:
                 return None
+            left = max_bytes - found
+            most = wanted.max_bytes if wanted.max_bytes < left else left
             try:
-                part = log.read(
-                    offset,
-                    min(wanted.max_bytes, max(0, max_bytes - found)),
-                    end_offset=high_watermark,
-                    at_least_one=not found,
-                )
+                records = _read(replica.log, offset, most, high_watermark, at_least_one=not found)
             except KafkaError:
                 return None
-            size = 0 if part.incomplete else len(part.records)
-            if size:
-                data = PartitionData(records=part.records, aborted_transactions=None)
+            size = len(records)
         if size or wanted.sent_high_watermark != high_watermark or wanted.sent_log_start_offset != start:
-            if data is None:
-                data = PartitionData(records=b"", aborted_transactions=[] if committed else None)
-            data.partition_index = wanted.partition
-            data.high_watermark = high_watermark
-            data.last_stable_offset = replica.last_stable_offset
-            data.log_start_offset = start
+            data = PartitionData(
+                partition_index=wanted.partition,
+                high_watermark=high_watermark,
+                last_stable_offset=replica.last_stable_offset,
+                log_start_offset=start,
+                aborted_transactions=[] if committed else None,
+                records=records,
+            )
             changed.append((wanted, data))
         sizes[replica] = size
         found += size
     return PlainRead(sizes, found, changed)
+
+
+def _read(log: Log, offset: int, max_bytes: int, end_offset: int, *, at_least_one: bool) -> FileRange | bytes:
+    """The whole batches of a read: small ones as bytes, so that they become a part of the encoded response. Raises
+    KafkaError.
+    """
+    records = read_recent(log, offset, max_bytes if max_bytes < READ_BYTES else READ_BYTES, end_offset=end_offset)
+    if records is not None:
+        return records
+    part = log.read(offset, max(0, max_bytes), end_offset=end_offset, at_least_one=at_least_one)
+    if part.incomplete:
+        return EMPTY
+    if type(part.records) is FileRange and len(part.records) <= READ_BYTES:
+        with contextlib.suppress(OSError, KafkaError):  # the connection finds the reason when it reads
+            return part.records.read()
+    return part.records
 
 
 def _is_plain(replica: Replica, wanted: FetchPartition) -> bool:

@@ -70,7 +70,7 @@ class Leader:
         self.coordinator = InternalTopicLog(TOPIC, self.replicas, self.time, self.purgatory, timeout_ms=10_000)
         self.metadata_cache = MetadataCache("cluster")
         self.metadata_cache.brokers = {number: BrokerMetadata(number, ()) for number in (0, 1)}
-        reader = FetchReader(self.replicas, self.metadata_cache, self.purgatory, lambda: 1 << 20)
+        reader = FetchReader(self.replicas, self.metadata_cache, self.purgatory, 1 << 20)
         sessions = FetchSessions(10, iter(range(1, 10)).__next__)
         quotas = QuotaManagers(QuotaConfig(), QuotaConfig(), self.time)
         auth = AuthHelper()

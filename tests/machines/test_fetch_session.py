@@ -24,9 +24,7 @@ Key = tuple[str | bytes, int]
 
 
 def partition(index: int, offset: int = 0, topic: str = "t") -> FetchPartition:
-    entry = FetchPartition(topic, bytes(16), index)
-    entry.fetch_offset = offset
-    return entry
+    return FetchPartition(topic=topic, partition=index, fetch_offset=offset)
 
 
 def numbers() -> Callable[[], int]:

@@ -113,7 +113,7 @@ class Directed(CompactionSimulation):
     def _has_compacted(self, process: Process) -> bool:
         """Whether a broker has compacted everything except the active segment."""
         replica = self._replica(process)
-        return replica is not None and replica.log.cleaned_to >= replica.log.active_base_offset
+        return replica is not None and replica.log.cleaned_to >= replica.log.active.base_offset
 
     def _has_checkpointed(self, process: Process) -> bool:
         """Whether what a broker has compacted is in its checkpoint, which a thread writes."""

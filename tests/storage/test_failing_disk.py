@@ -245,7 +245,7 @@ def test_the_indexes_of_a_segment_that_was_rolled_during_a_flush_are_durable_aft
     log.roll(NOW_MS)
     flush.run()
     log.finish_flush(flush, None, now_ms=NOW_MS)
-    assert log.recovery_point == log.active_base_offset == 2
+    assert log.recovery_point == log.active.base_offset == 2
     disk.lose_power(keep_nothing)
     again = open_log("/data/topic-0", disk=disk, clean=False, recovery_point=2)
     assert again.search.aborted_transactions(0, 2) == [(1, 0)]

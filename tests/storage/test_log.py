@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import random
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +14,9 @@ from odradek.protocol.batch import InvalidRecords, Record, build, crc_ok, header
 from odradek.protocol.compression import Codec
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.storage.config import AppendOrigin, LogConfig
+from odradek.storage.disk import OsFile
 from odradek.storage.log import Log
+from odradek.storage.recent_batches import read_recent
 from odradek.storage.segment import FileRange
 from tests.storage.batches import NOW_MS, all_bytes, all_headers, batch, files, open_log
 
@@ -173,6 +177,36 @@ class TestRead:
         assert log.read(0, 7, at_least_one=False).incomplete
         assert not log.read(0, size, at_least_one=False).incomplete
         assert data_of(log, 0, 0, at_least_one=False) == b""
+
+    @pytest.mark.parametrize("reopened", [False, True])
+    def test_recent_batches_are_read_as_any_others(self, log: Log, reopened: bool) -> None:
+        rng, size, found = random.Random(24), read_header(data_of(log, 0)).size, 0
+        if reopened:
+            log.close(now_ms=NOW_MS)
+            log = open_log(log.directory, log.config)
+            for _ in range(3):
+                append(log, batch(5, size=20))
+        for _ in range(800):
+            first = log.active.base_offset
+            offset, end = rng.randint(first - 3, log.end_offset + 2), rng.randint(first, log.end_offset + 2)
+            most = rng.choice((-1, 0, size - 1, size, 3 * size, 1 << 20))
+            recent = read_recent(log, offset, most, end_offset=end)
+            if recent is not None:
+                found += 1
+                assert recent == data_of(log, offset, most, end_offset=end)
+                assert offset >= first
+            elif first <= offset < end <= log.end_offset and most == 1 << 20 and not reopened:
+                assert data_of(log, offset, most, end_offset=end) == b""  # the batch ends above the bound
+        assert found > 20
+
+    def test_a_disk_that_fails_is_left_to_the_other_read(self, log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+        end = log.end_offset
+        assert read_recent(log, end - 1, 1 << 20, end_offset=end)
+        monkeypatch.setattr(OsFile, "read", lambda *_: (_ for _ in ()).throw(OSError(errno.EIO, "unreadable")))
+        assert read_recent(log, end - 1, 1 << 20, end_offset=end) is None
+        monkeypatch.setattr(OsFile, "read", lambda *_: b"short")
+        assert read_recent(log, end - 1, 1 << 20, end_offset=end) is None
+        assert log.failure is None
 
     def test_a_range_can_be_sent_without_a_copy(self, log: Log, tmp_path: Path) -> None:
         part = log.read(0, 1000).records

@@ -147,7 +147,7 @@ class Life:
         flush = self.log.start_flush(rolled_only=True)
         flush.run()
         self.log.finish_flush(flush, None, now_ms=NOW_MS)
-        self.synced = max(self.synced, self.log.active_base_offset)
+        self.synced = max(self.synced, self.log.active.base_offset)
 
     def checkpoint(self) -> None:
         self.directory.checkpoints.write_recovery_points()

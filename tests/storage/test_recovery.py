@@ -144,9 +144,9 @@ def test_a_truncation_that_did_not_survive_is_repeated(path: Path) -> None:
     first = path / f"{0:020d}.log"
     log.truncate_to(8, now_ms=NOW_MS)
     log.begin_epoch(1)
-    while log.active_base_offset == 0:
+    while log.active.base_offset == 0:
         log.append(batch(2, size=60), leader_epoch=1, now_ms=NOW_MS)
-    kept, end, base = all_bytes(log), log.end_offset, log.active_base_offset
+    kept, end, base = all_bytes(log), log.end_offset, log.active.base_offset
     abandon(log)
     with first.open("ab") as file:
         file.write(bytes(batch(2, size=10, base_offset=base, leader_epoch=0)))
@@ -190,7 +190,7 @@ def test_a_truncated_epoch_is_gone_for_good_with_the_next_flush() -> None:
     for offset in range(2, 20, 2):
         log.append_replicated(bytes(batch(2, base_offset=offset, leader_epoch=0)), now_ms=NOW_MS, leader_epoch=6)
     log.flush(now_ms=NOW_MS)
-    assert log.active_base_offset > 2
+    assert log.active.base_offset > 2
     disk.lose_power(keep_nothing)  # unsynced files are as before
     recovered = open_log("/topic-0", config, disk=disk, clean=False, recovery_point=20)
     assert recovered.end_offset == 20
@@ -503,13 +503,13 @@ def test_a_new_segment_is_not_explained_by_an_old_file(path: Path) -> None:
     log = open_log(path, CONFIG)
     while len(log.segments) < 3:
         log.append(batch(2, size=100), leader_epoch=0, now_ms=NOW_MS)
-    base = log.active_base_offset
+    base = log.active.base_offset
     log.truncate_to(base, now_ms=NOW_MS)
     log.truncate_to(base - 1, now_ms=NOW_MS)
     assert (path / f"{base:020d}.log.deleted").exists()
     log.append_replicated(bytes(batch(base - log.end_offset, base_offset=log.end_offset)), now_ms=NOW_MS)
     log.roll(NOW_MS)
-    assert log.active_base_offset == base
+    assert log.active.base_offset == base
     assert not (path / f"{base:020d}.log.deleted").exists()
 
 
@@ -532,7 +532,7 @@ def test_compaction_and_a_loss_of_power(data: st.DataObject) -> None:
 
     write(data.draw(st.integers(10, 25), "batches before compaction"))
     log.flush(now_ms=NOW_MS)
-    cleaned_to = log.active_base_offset
+    cleaned_to = log.active.base_offset
     for segment in log.segments[:-1]:
         kept = data.draw(st.integers(0, 5), f"batches kept at {segment.base_offset}")
         size = [*(position for position, _ in segment.headers()), segment.size][min(kept, 5)]

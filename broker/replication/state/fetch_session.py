@@ -21,8 +21,11 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, fields
 
+from odradek.protocol import constructors
 from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.programs import SHARED
 
 NO_ERROR = ErrorCode.NONE
 """Python 3.11 calls a function to find a member of an enumeration."""
@@ -34,34 +37,24 @@ EVICTION_MS = 120_000
 MAX_INT32 = 2**31 - 1
 
 
+@dataclass(slots=True, eq=False, kw_only=True)
 class FetchPartition:
     """One partition of a fetch session: the fields of the last request, and the offsets of the last response (Kafka:
     CachedPartition).
     """
 
-    __slots__ = (
-        "cleaned_to",
-        "current_leader_epoch",
-        "fetch_offset",
-        "last_fetched_epoch",
-        "log_start_offset",
-        "max_bytes",
-        "partition",
-        "sent_compacted_everywhere",
-        "sent_high_watermark",
-        "sent_log_start_offset",
-        "topic",
-        "topic_id",
-    )
-
-    def __init__(self, topic: str, topic_id: bytes, partition: int) -> None:
-        self.topic = topic
-        self.topic_id = topic_id
-        self.partition = partition
-        self.fetch_offset = 0
-        self.max_bytes = 0
-        self.current_leader_epoch = self.last_fetched_epoch = self.log_start_offset = self.cleaned_to = -1
-        self.sent_high_watermark = self.sent_log_start_offset = self.sent_compacted_everywhere = -1
+    topic: str = ""
+    topic_id: bytes = NO_TOPIC_ID
+    partition: int = 0
+    fetch_offset: int = 0
+    max_bytes: int = 0
+    current_leader_epoch: int = -1
+    last_fetched_epoch: int = -1
+    log_start_offset: int = -1
+    cleaned_to: int = -1
+    sent_high_watermark: int = -1
+    sent_log_start_offset: int = -1
+    sent_compacted_everywhere: int = -1
 
     @property
     def key(self) -> tuple[str | bytes, int]:
@@ -99,6 +92,9 @@ class FetchPartition:
         return respond
 
 
+constructors.install(FetchPartition, ((each.name, SHARED, each.default) for each in fields(FetchPartition)))
+
+
 class FetchSession:
     """The partitions of one client, in the order in which the broker reads them."""
 
@@ -116,13 +112,14 @@ class FetchSession:
         """Apply the changed and forgotten partitions of an incremental request."""
         partitions = self.partitions
         for new in changed:
-            old = partitions.get(new.key)
+            key = new.key
+            old = partitions.get(key)
             # A follower in a new leader epoch may have discarded the last response of the old one.
             if old is not None and old.current_leader_epoch == new.current_leader_epoch:
                 new.sent_high_watermark = old.sent_high_watermark
                 new.sent_log_start_offset = old.sent_log_start_offset
                 new.sent_compacted_everywhere = old.sent_compacted_everywhere
-            partitions[new.key] = new
+            partitions[key] = new
         for key in forgotten:
             partitions.pop(key, None)
 
@@ -194,10 +191,9 @@ class FetchSessions:
     def __iter__(self) -> Iterator[FetchSession]:
         return iter(self._sessions.values())
 
-    def size_of(self, session_id: int) -> int:
-        """How many partitions a session has, 0 where it does not exist."""
-        session = self._sessions.get(session_id)
-        return len(session.partitions) if session is not None else 0
+    def get(self, session_id: int) -> FetchSession | None:
+        """The session, None where it does not exist."""
+        return self._sessions.get(session_id)
 
     def begin(
         self,
