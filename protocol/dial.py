@@ -2,8 +2,9 @@
 
 `connect` opens a TCP connection, with TLS if it gets a context, and splits the received bytes into frames. The frame
 handler gets a view into the receive buffer, valid during the call only, so that a follower writes fetched batches to
-its log without a copy. The buffer grows to the largest received frame, up to the limit that the caller sets; a peer
-that announces more, or a negative length, loses its connection.
+its log without a copy. The buffer grows to the received frame, up to the limit that the caller sets; a peer that
+announces more, or a negative length, loses its connection. A frame of more than OWN_BUFFER_BYTES has memory of the
+system for itself, which the handler may keep: its pages are there when bytes arrive, and not before.
 """
 
 from __future__ import annotations
@@ -12,14 +13,18 @@ import asyncio
 import socket
 import struct
 from collections.abc import Callable
+from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
 from typing import TYPE_CHECKING, Final, Protocol
 
 if TYPE_CHECKING:
     import ssl
 
+ANONYMOUS: Final = MAP_PRIVATE | MAP_ANONYMOUS
 SIZE: Final = struct.Struct(">i")
 BUFFER_BYTES: Final = 256 * 1024
 READ_AT_LEAST: Final = 64 * 1024
+OWN_BUFFER_BYTES: Final = 16 << 20
+"""More than `replica.fetch.response.max.bytes` by default, so that only a batch that is larger takes such a frame."""
 OnFrame = Callable[[memoryview], None]
 OnLost = Callable[[], None]
 
@@ -95,7 +100,7 @@ class TcpChannel(asyncio.BufferedProtocol):
         self._on_frame = on_frame
         self._on_lost = on_lost
         self._frame_bytes = frame_bytes
-        self._buffer = bytearray(BUFFER_BYTES)
+        self._buffer: bytearray | mmap = bytearray(BUFFER_BYTES)
         self._view = memoryview(self._buffer)
         self._begin = 0  # of the first frame that the handler has not got yet
         self._end = 0  # of the received bytes
@@ -145,6 +150,8 @@ class TcpChannel(asyncio.BufferedProtocol):
             body = self._begin + SIZE.size
             self._begin = body + size
             self._on_frame(self._view[body : self._begin])
+            if len(self._buffer) > OWN_BUFFER_BYTES:
+                self._replace_buffer(bytearray(max(BUFFER_BYTES, self._end - self._begin)))
         if self._begin == self._end:
             self._begin = self._end = 0
 
@@ -162,9 +169,15 @@ class TcpChannel(asyncio.BufferedProtocol):
             needed = max(needed, SIZE.size + SIZE.unpack_from(self._buffer, self._begin)[0] + READ_AT_LEAST)
         if needed > len(self._buffer):
             # A size beyond the limit has closed the connection before, so this is bounded by it.
-            larger = bytearray(needed)
-            larger[:begun] = self._view[self._begin : self._end]
-            self._buffer, self._view = larger, memoryview(larger)
+            is_large = needed > OWN_BUFFER_BYTES
+            self._replace_buffer(mmap(-1, needed, flags=ANONYMOUS) if is_large else bytearray(needed))
         else:
             self._view[:begun] = bytes(self._view[self._begin : self._end])
-        self._begin, self._end = 0, begun
+            self._begin, self._end = 0, begun
+
+    def _replace_buffer(self, buffer: bytearray | mmap) -> None:
+        """Go on with another buffer, which has room for the bytes that no frame has had yet."""
+        left = self._view[self._begin : self._end]
+        buffer[: len(left)] = left
+        self._buffer, self._view = buffer, memoryview(buffer)
+        self._begin, self._end = 0, len(left)

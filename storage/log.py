@@ -34,8 +34,9 @@ from odradek.storage.recovery import LoadedLog, LoadRequest, load, rebuild_produ
 from odradek.storage.retention import count_deletable
 from odradek.storage.segment import Segment, remove_segment
 from odradek.storage.segments import LogSegments, LogSlice
+from odradek.storage.staged import StagedBatch
 from odradek.storage.swap import note, still_there, swap_in
-from odradek.storage.validation import Appended, Prepared, Received, admit, marker_in, split_batches
+from odradek.storage.validation import Appended, Prepared, Received, ReceivedRun, admit, marker_in, split_batches
 
 NO_TIMESTAMP: Final = -1
 Epochs = Sequence[tuple[int, int]]
@@ -161,9 +162,8 @@ class Log(LogFailures):
             self._refuse()
         config = self.config
         view, header = admit(batch, config, origin, api_version, now_ms, max_decompressed)
-        first_offset = self.end_offset
+        first_offset, max_timestamp = self.end_offset, header.max_timestamp
         last_offset = first_offset + header.last_offset_delta
-        max_timestamp = header.max_timestamp
         marker = None
         if header.producer_id >= 0 or header.attributes & TRANSACTIONAL:
             if header.attributes & CONTROL:
@@ -187,11 +187,14 @@ class Log(LogFailures):
             stamp(view, 0, first_offset, leader_epoch)
         size = segment.size
         try:
-            segment.append(view, last_offset, max_timestamp, head, staged)
+            if staged is None:
+                segment.append(view, last_offset, max_timestamp, head)
+            else:
+                segment.write(view, staged, head)
+                segment.note(0, len(view), last_offset, max_timestamp)
         except OSError as error:
             self._undo(segment, size, error)
-        self._touched = True
-        self.end_offset = last_offset + 1
+        self._touched, self.end_offset = True, last_offset + 1
         if header.producer_id >= 0:
             self._apply(segment, header, first_offset, marker)
         self.producers.end_offset = last_offset + 1
@@ -199,7 +202,7 @@ class Log(LogFailures):
         return _new(Appended, (first_offset, last_offset, max_timestamp, stamped_ms, self.start_offset, False))
 
     def append_replicated(
-        self, data: Buffer, *, now_ms: int, leader_epoch: int = 2**31 - 1, epochs: Epochs = ()
+        self, data: Buffer | ReceivedRun, *, now_ms: int, leader_epoch: int = 2**31 - 1, epochs: Epochs = ()
     ) -> Appended | None:
         """Write a leader's batches unchanged, without a torn last batch. None where no batch is whole.
 
@@ -210,7 +213,11 @@ class Log(LogFailures):
         """
         if self.failure is not None:
             self._refuse()
-        batches = split_batches(data, leader_epoch)
+        staged = None
+        if isinstance(data, ReceivedRun):
+            batches, staged, data = data.batches, data.staged_in(self.folder), data.view
+        else:
+            batches = split_batches(data, leader_epoch)
         if not batches:
             return None
         first_offset = batches[0].header.base_offset
@@ -223,8 +230,13 @@ class Log(LogFailures):
                 )
             self.truncate_fully(first_offset, now_ms=now_ms, start_offset=self.start_offset)
         view = memoryview(data)
-        begin = 0
-        for number, (position, header, _) in enumerate(batches):
+        begin, active = 0, self._segments.active
+        base_offset = self.end_offset if active.size else active.base_offset
+        if len(view) > self.config.segment_bytes or last_offset - base_offset > MAX_RELATIVE_OFFSET:
+            staged = None  # it takes more than one segment
+        if staged is not None and active.size:
+            self._roll(base_offset, now_ms)
+        for number, (position, header, _) in enumerate(batches if staged is None else ()):
             size = position + header.size - batches[begin].position
             if self._segments.active.should_roll(self.config, size, header.last_offset, header.max_timestamp, now_ms):
                 self._write_run(view, batches[begin:number], epochs)
@@ -233,12 +245,16 @@ class Log(LogFailures):
                     # At the log's end, so that a gap between segments indicates a loss (see recovery), unless the batch
                     # is further away than the offsets of a segment reach.
                     self._roll(header.last_offset - MAX_RELATIVE_OFFSET, now_ms)
-        self._write_run(view, batches[begin:], epochs)
+        self._write_run(view, batches[begin:], epochs, staged)
         max_timestamp = max(each.header.max_timestamp for each in batches)
         return Appended(first_offset, last_offset, max_timestamp, NO_TIMESTAMP, self.start_offset, False)
 
-    def _write_run(self, view: memoryview, batches: list[Received], epochs: Epochs) -> None:
-        """Write batches that are adjacent in `view` into the active segment."""
+    def _write_run(
+        self, view: memoryview, batches: list[Received], epochs: Epochs, staged: StagedBatch | None = None
+    ) -> None:
+        """Write batches that are adjacent in `view` into the active segment, or make the file of `staged` that of the
+        segment.
+        """
         if not batches:
             return
         for _, header, _ in batches:
@@ -249,7 +265,7 @@ class Log(LogFailures):
         segment = self._segments.active
         size = segment.size
         try:
-            segment.write(view[begin : last.position + last.header.size])
+            segment.write(view[begin : last.position + last.header.size], staged)
         except OSError as error:
             self._undo(segment, size, error)
         self._touched = True

@@ -248,16 +248,8 @@ class Segment:
                 break
         return self._first_timestamp
 
-    def append(
-        self,
-        data: Buffer,
-        last_offset: int,
-        max_timestamp: int,
-        head: Buffer | None = None,
-        staged: StagedBatch | None = None,
-    ) -> None:
-        """Write one batch behind the others; `head` replaces its first bytes where `data` is not writable. The first
-        one may be in the file of `staged` already, which becomes that of the segment.
+    def append(self, data: Buffer, last_offset: int, max_timestamp: int, head: Buffer | None = None) -> None:
+        """Write one batch behind the others; `head` replaces its first bytes where `data` is not writable.
 
         Raises OSError, and the segment then is as it was, except for the tail of its file.
         """
@@ -265,13 +257,7 @@ class Segment:
         if file is None:
             file = self.file
         position = self.size
-        if staged is not None:
-            assert not position, f"{self.path} has {position} bytes before a batch that begins it"
-            staged.become(self.name, memoryview(data)[:HEADER_SIZE] if head is None else head)
-            file.close()
-            self._file = staged.file
-            self._folder.sync()  # before a flush of the file moves the recovery point
-        elif head is None:
+        if head is None:
             file.write(data, position)
         else:
             file.write_parts((head, memoryview(data)[len(head) :]), position)
@@ -279,9 +265,19 @@ class Segment:
         self.size = position + size
         self.note(position, size, last_offset, max_timestamp)
 
-    def write(self, data: Buffer) -> None:
-        """Write several batches behind the others with one call; the caller then notes each. Raises OSError."""
-        self.file.write(data, self.size)
+    def write(self, data: Buffer, staged: StagedBatch | None = None, head: Buffer | None = None) -> None:
+        """Write several batches behind the others with one call; the caller then notes each. The first ones may be in
+        the file of `staged` already, apart from their `head`; it becomes that of the segment. Raises OSError as
+        `append`.
+        """
+        if staged is None:
+            self.file.write(data, self.size)
+        else:
+            assert not self.size, f"{self.path} has {self.size} bytes before a batch that begins it"
+            staged.become(self.name, memoryview(data)[:HEADER_SIZE] if head is None else head)
+            self.close()
+            self._file = staged.file
+            self._folder.sync()  # before a flush of the file moves the recovery point
         self.size += len(data)
 
     def note(self, position: int, size: int, last_offset: int, max_timestamp: int) -> None:

@@ -121,16 +121,20 @@ class Prepared:
 
     def stage(self, folder: Folder) -> None:
         """Write the batch into a file of a log's folder; safe in a thread. Raises KafkaError KAFKA_STORAGE_ERROR."""
-        try:
-            self.staged = StagedBatch(folder, self.view)
-        except OSError as error:
-            reason = f"cannot write a batch of {len(self)} bytes to {folder.path}: {error}"
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, reason) from error
+        self.staged = _staged(self.view, folder)
 
     def staged_in(self, folder: Folder) -> StagedBatch | None:
         """The file of a large batch; None where it has none, or none in the folder that the log has now."""
         staged = self.staged
         return staged if staged is not None and staged.folder is folder else None
+
+
+def _staged(view: memoryview, folder: Folder) -> StagedBatch:
+    try:
+        return StagedBatch(folder, view)
+    except OSError as error:
+        reason = f"cannot write a batch of {len(view)} bytes to {folder.path}: {error}"
+        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, reason) from error
 
 
 def microseconds(batch: Buffer | Prepared, config: LogConfig, api_version: int) -> int:
@@ -516,3 +520,22 @@ def split_batches(data: Buffer, max_epoch: int) -> list[Received]:
         batches.append(Received(position, header, marker_in(data, position, header)))
         position += size
     return batches
+
+
+class ReceivedRun:
+    """A leader's batches, checked and written into a file of the log's folder; `len` is that of the bytes."""
+
+    __slots__ = ("_staged", "batches", "view")
+
+    def __init__(self, data: memoryview, max_epoch: int, folder: Folder) -> None:
+        """Made in a thread. Raises KafkaError as `split_batches`, and KAFKA_STORAGE_ERROR."""
+        self.batches = split_batches(data, max_epoch)
+        self.view = data[: self.batches[-1].position + self.batches[-1].header.size if self.batches else 0]
+        self._staged = _staged(self.view, folder)
+
+    def __len__(self) -> int:
+        return len(self.view)
+
+    def staged_in(self, folder: Folder) -> StagedBatch | None:
+        """The file; None where it is not in the folder that the log has now."""
+        return self._staged if self._staged.folder is folder else None

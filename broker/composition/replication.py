@@ -13,6 +13,7 @@ from odradek.broker.replication.alter_partition_manager import DefaultAlterParti
 from odradek.broker.replication.checkpoint_writes import CheckpointWrites
 from odradek.broker.replication.fetcher import Fetchers, FetchSettings
 from odradek.broker.replication.log_cleaner import CleanerProcesses, Cleaners, CleanersHere, LogCleaner
+from odradek.broker.replication.partition import Worker
 from odradek.broker.replication.replica_manager import ReplicaManager, ReplicaManagerDependencies
 from odradek.broker.replication.replicas import ReplicaHost
 from odradek.broker.runtime.scheduler import Periodic, ThreadWorker
@@ -37,11 +38,11 @@ class Replication:
         registration, clock, timers = context.registration, context.clock, context.timers
         directories, undo = identity.directories, context.undo
         alter_partition_manager = DefaultAlterPartitionManager(registration, ask_controller, clock, timers)
-        self.fetchers = _fetchers(context)
+        worker = context.environment.worker or ThreadWorker(asyncio.get_running_loop(), threads=len(directories) + 2)
+        self.fetchers = _fetchers(context, worker)
         failures = DiskFailures(
             context.config.broker_id, context.session, self.fetchers, context.request_tasks, events, end
         )
-        worker = context.environment.worker or ThreadWorker(asyncio.get_running_loop(), threads=len(directories) + 2)
         self.host = ReplicaHost(
             context.config, directories, context.replicas, clock, worker, alter_partition_manager, failures
         )
@@ -70,9 +71,9 @@ class Replication:
         undo.push_async_callback(self.replica_manager.close)
 
 
-def _fetchers(context: BrokerContext) -> Fetchers:
-    """The fetchers of followers. The operating system chooses the size of their receive buffers, unless
-    `replica.socket.receive.buffer.bytes` is set.
+def _fetchers(context: BrokerContext, worker: Worker) -> Fetchers:
+    """The fetchers of followers, which write large batches in threads of `worker`. The operating system chooses the
+    size of their receive buffers, unless `replica.socket.receive.buffer.bytes` is set.
     """
     config, registration = context.config, context.registration
     size = config.number_if_set("replica.socket.receive.buffer.bytes")
@@ -88,6 +89,7 @@ def _fetchers(context: BrokerContext) -> Fetchers:
         int(config["replica.socket.timeout.ms"]),
         lambda: int(config["num.replica.fetchers"]),
         context.quotas.replication.follower,
+        worker,
     )
     return Fetchers(network, settings)
 

@@ -14,17 +14,20 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
+from mmap import mmap
 from typing import Final, NamedTuple
 from zlib import crc32
 
 from odradek.broker.network.inter_broker_connection import Network, Peer, PeerLostError
 from odradek.broker.quota.replication_quota_manager import ReplicationQuotaManager
 from odradek.broker.replication.follower_replica import FollowerReplica
-from odradek.broker.replication.partition import Replica
+from odradek.broker.replication.partition import Replica, Worker
 from odradek.broker.replication.state.follower import FetchPosition, FetchSessionHandler
 from odradek.broker.runtime.timers import Clock, Timer
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.storage.staged import STAGED_BYTES
+from odradek.storage.validation import ReceivedRun
 
 log = logging.getLogger(__name__)
 
@@ -65,6 +68,8 @@ class FetchSettings(NamedTuple):
     """Fetchers, each with its own connection, for each leader (num.replica.fetchers)."""
     quota: ReplicationQuotaManager | None = None
     """Limits what throttled replicas fetch."""
+    worker: Worker | None = None
+    """Its threads write large batches."""
 
 
 class _Followed:
@@ -105,6 +110,8 @@ class LeaderFetcher:
         self._timer: Timer | None = None
         self._lost_before = False
         self._backing_off = False
+        self._writing = 0
+        """Partitions of the last response whose batches threads write; the next request follows them."""
         self._closed = False
 
     @property
@@ -148,7 +155,7 @@ class LeaderFetcher:
 
     def _wake(self) -> None:
         """Schedule the next fetch, unless a request is in flight or the fetcher backs off."""
-        if self._in_flight is None and not self._backing_off:
+        if self._in_flight is None and not self._backing_off and not self._writing:
             self._after(0)
 
     def _after(self, delay_ms: int) -> None:
@@ -159,7 +166,7 @@ class LeaderFetcher:
     def _next(self) -> None:
         self._timer = None
         self._backing_off = False
-        if self._closed or self._in_flight is not None:
+        if self._closed or self._in_flight is not None or self._writing:
             return
         now_ms = self._network.clock.monotonic_ms()
         wanted: dict[Key, FetchPosition] = {}
@@ -275,7 +282,8 @@ class LeaderFetcher:
                 found = flight.get((topic.topic_id, data.partition_index))
                 if found is not None:
                     self._take(found[0], found[1], data)
-        self._next()
+        if not self._writing:
+            self._next()
 
     def _take(self, followed: _Followed, asked: FetchPosition, data: m.FetchResponse.PartitionData) -> None:
         """Handle one partition of a fetch response."""
@@ -289,7 +297,7 @@ class LeaderFetcher:
                 diverging = data.diverging_epoch
                 if diverging is not None and diverging.epoch >= 0:
                     followed.follower.truncate_to_divergence(diverging.epoch, diverging.end_offset, asked)
-                else:
+                elif not self._writes_in_thread(followed, asked, data):
                     bounds = data.high_watermark, data.log_start_offset, data.compacted_everywhere
                     epochs = [(each.epoch, each.start_offset) for each in data.leader_epochs]
                     followed.follower.replicate(asked, data.records, *bounds, epochs)
@@ -302,13 +310,43 @@ class LeaderFetcher:
             if replica.log.failure is not None:
                 self.leave(replica)
                 return
-            log.error(
-                "failed to append fetched records topic=%s partition=%d error=%s",
-                replica.topic,
-                replica.partition,
-                error.message,
-            )
-            code = error.code
+            code = _logged(error, replica)
+        self._refused(followed, code)
+
+    def _writes_in_thread(self, followed: _Followed, asked: FetchPosition, data: m.FetchResponse.PartitionData) -> bool:
+        """Let a thread check and write the batches of a large response, and take them then. The fetcher waits, as
+        Kafka's thread does while it writes.
+        """
+        records, worker = data.records, self._settings.worker
+        if worker is None or not isinstance(records, memoryview) or not isinstance(records.obj, mmap):
+            return False
+        if len(records) <= STAGED_BYTES:
+            return False
+        folder = followed.replica.log.folder
+        made: list[ReceivedRun] = []
+
+        def written(error: BaseException | None) -> None:
+            self._writing -= 1
+            if self._closed:
+                return
+            if error is None:
+                data.records = made.pop()
+                self._take(followed, asked, data)
+            else:
+                self._refused(followed, _logged(error, followed.replica))
+            if not self._writing:
+                self._next()
+
+        self._writing += 1
+        try:
+            worker.run(lambda: made.append(ReceivedRun(records, asked.leader_epoch, folder)), written)
+        except RuntimeError:  # the threads are closed, because the broker is stopping
+            self._writing -= 1
+        return True
+
+    def _refused(self, followed: _Followed, code: ErrorCode) -> None:
+        """Handle an error of one partition, of the leader or of its records."""
+        replica = followed.replica
         if code is ErrorCode.OFFSET_OUT_OF_RANGE:
             self._list_offset(followed, LATEST)
         elif code is ErrorCode.FENCED_LEADER_EPOCH:
@@ -390,6 +428,14 @@ class LeaderFetcher:
             return
         followed.asking = False
         self._wake()
+
+
+def _logged(error: BaseException, replica: Replica) -> ErrorCode:
+    """The error code, after a log line about the batches that are not appended."""
+    log.error(
+        "failed to append fetched records topic=%s partition=%d error=%s", replica.topic, replica.partition, error
+    )
+    return error.code if isinstance(error, KafkaError) else ErrorCode.UNKNOWN_SERVER_ERROR
 
 
 def _only(

@@ -13,6 +13,7 @@ from odradek.broker.replication.state.partition import Role
 from odradek.broker.runtime.purgatory import check_and_complete
 from odradek.broker.runtime.timers import Clock
 from odradek.storage.log import Epochs
+from odradek.storage.validation import ReceivedRun
 
 logger = logging.getLogger(__name__)
 
@@ -38,7 +39,7 @@ class FollowerReplica:
     def replicate(
         self,
         asked: FetchPosition,
-        records: memoryview | None,
+        records: memoryview | ReceivedRun | None,
         high_watermark: int,
         log_start_offset: int,
         compacted_everywhere: int = -1,

@@ -10,7 +10,7 @@ from odradek.protocol.batch import Header, headers, read_header, records
 from odradek.storage.config import LogConfig
 from odradek.storage.log import Log
 from odradek.storage.producers import encode_snapshot
-from odradek.storage.validation import Prepared
+from odradek.storage.validation import Prepared, ReceivedRun
 from tests.storage.batches import NOW_MS, all_bytes, batch, open_log
 from tests.storage.disks import MemoryDisk
 
@@ -71,8 +71,8 @@ class LogMachine(RuleBasedStateMachine):
         self.model.append(bytes(data))
         self.end_offset += count
 
-    @rule(count=st.integers(1, 3), gap=st.integers(0, 7), size=st.integers(0, 90))
-    def replicate(self, count: int, gap: int, size: int) -> None:
+    @rule(count=st.integers(1, 3), gap=st.integers(0, 7), size=st.integers(0, 90), is_staged=st.booleans())
+    def replicate(self, count: int, gap: int, size: int, is_staged: bool) -> None:
         chunk = []
         base = self.end_offset + gap
         for number in range(count):
@@ -82,7 +82,9 @@ class LogMachine(RuleBasedStateMachine):
             chunk.append(data)
             base += 2 + number
         torn = chunk[0][: size % 61]
-        self.log.append_replicated(b"".join(chunk) + torn, now_ms=NOW_MS)
+        received = memoryview(b"".join(chunk) + torn)
+        run = ReceivedRun(received, self.epoch, self.log.folder) if is_staged else received
+        self.log.append_replicated(run, now_ms=NOW_MS)
         self.model.extend(chunk)
         self.end_offset = header_of(chunk[-1]).next_offset
 

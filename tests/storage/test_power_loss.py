@@ -21,7 +21,7 @@ from odradek.storage.directory import Directory, DirectoryRequest
 from odradek.storage.log import Log
 from odradek.storage.producers import WAIVED
 from odradek.storage.recovery import LoadRequest
-from odradek.storage.validation import Prepared
+from odradek.storage.validation import Prepared, ReceivedRun
 from tests.storage.batches import NOW_MS, TOPIC_ID, batch
 from tests.storage.disks import Choose, MemoryDisk, at_random, keep_all, keep_nothing
 from tests.storage.r13 import Written, batches_of, check_files, check_r13, check_rebuild, check_run
@@ -98,8 +98,8 @@ class Life:
         if self.log.flush_due(NOW_MS):
             self.flush()
 
-    def replicate(self, count: int = 2, *, size: int = 900, gap: int = 0) -> None:
-        """Append as a follower."""
+    def replicate(self, count: int = 2, *, size: int = 900, gap: int = 0, is_staged: bool = False) -> None:
+        """Append as a follower; a thread may have written the batches before."""
         offset = self.log.end_offset + gap
         data = b""
         for _ in range(count):
@@ -109,7 +109,8 @@ class Life:
             self.written.append(Written(each, read_header(each)))
             data += each
             offset += 2
-        self.log.append_replicated(data, now_ms=NOW_MS)
+        received = ReceivedRun(memoryview(data), self.epoch, self.log.folder) if is_staged else data
+        self.log.append_replicated(received, now_ms=NOW_MS)
         self._flush_if_due()
 
     def begin_epoch(self) -> None:
@@ -221,6 +222,8 @@ STAGED: list[Step] = [
     ("staged", lambda life: life.append_staged(4000)),
     ("flush", Life.flush),
     ("checkpoint", Life.checkpoint),
+    ("replicated", lambda life: life.replicate(3, is_staged=True)),
+    ("flush what is rolled", Life.flush_rolled),
     ("staged", lambda life: life.append_staged(8000)),
     ("kill", Life.be_killed),
     *[("staged", lambda life: life.append_staged(1000))] * 3,
