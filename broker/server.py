@@ -27,7 +27,6 @@ from odradek.broker.metadata.broker_registration import Registration
 from odradek.broker.metadata.cache import BrokerMetadata, MetadataCache
 from odradek.broker.metadata.registry_session import RegistrySession
 from odradek.broker.metrics.broker_metrics import ApiMetrics
-from odradek.broker.metrics.exposition.snapshot import take_snapshot
 from odradek.broker.network.addresses import Addresses
 from odradek.broker.network.dispatcher import Dispatcher
 from odradek.broker.replication.partition import Replicas
@@ -232,7 +231,9 @@ def _warn_of_missing_extensions() -> None:
 def _serve_metrics(broker: Broker, address: tuple[str, int] | None) -> Callable[[], None]:
     if address is None:
         return lambda: None
-    from odradek.broker.metrics.exposition.page import serve_metrics  # imported late: most starts need no HTTP server
+    # imported late: most starts need no HTTP server
+    from odradek.broker.metrics.exposition.page import serve_metrics
+    from odradek.broker.metrics.exposition.snapshot import take_snapshot
 
     running = broker.running
     close = serve_metrics(*address, partial(take_snapshot, running.sources), asyncio.get_running_loop())

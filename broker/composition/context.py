@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 from odradek.broker.composition.environment import Environment
 from odradek.broker.composition.quotas import BrokerQuotas
@@ -24,8 +24,7 @@ from odradek.broker.security.client_channel import ClientChannels
 from odradek.protocol.dial import connect
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerContext:
+class BrokerContext(NamedTuple):
     """The dependencies that several parts of a broker share."""
 
     config: BrokerConfig

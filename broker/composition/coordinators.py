@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from odradek.broker.composition.partition_state_listener import CoordinatorEvents
 from odradek.broker.config.broker_config import BrokerConfig
@@ -33,8 +33,7 @@ from odradek.broker.transaction.state.settings import TransactionSettings
 Settings = TypeVar("Settings", GroupSettings, TransactionSettings)
 
 
-@dataclass(frozen=True, slots=True)
-class CoordinatorDependencies:
+class CoordinatorDependencies(NamedTuple):
     """Dependencies of the coordinators on other parts of the broker."""
 
     config: BrokerConfig
@@ -121,6 +120,11 @@ class Coordination:
             dependencies.metadata_cache,
         )
         self._periodic = Periodic(clock, timers)
+
+    @property
+    def offers_consumer_protocol(self) -> bool:
+        """Whether groups may use the protocol of KIP-848."""
+        return "consumer" in self.group_settings.group_coordinator_rebalance_protocols
 
     def start(self) -> None:
         """Start the periodic jobs."""

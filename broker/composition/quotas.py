@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from odradek.broker.config.broker_config import BrokerConfig
 from odradek.broker.quota.connection_rate_quotas import ConnectionRateQuotas
@@ -18,8 +18,7 @@ from odradek.broker.quota.state.rates import QuotaConfig
 from odradek.broker.runtime.timers import Clock
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerQuotas:
+class BrokerQuotas(NamedTuple):
     """All quotas of one broker."""
 
     clients: QuotaManagers

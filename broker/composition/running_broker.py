@@ -10,14 +10,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from typing import Final
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Final
 
 from odradek.broker.composition.context import BrokerContext
 from odradek.broker.composition.coordinators import Coordination, CoordinatorDependencies
 from odradek.broker.composition.delegation_tokens import delegation_token_manager
 from odradek.broker.composition.identity import Identity
 from odradek.broker.composition.replication import Replication
-from odradek.broker.composition.routes import Services, handlers
+from odradek.broker.composition.routes import handlers
+from odradek.broker.composition.services import Services
 from odradek.broker.config.admin_manager import ConfigWriter
 from odradek.broker.config.changes import ConfigChanges
 from odradek.broker.config.client_store import ClientConfigs
@@ -30,7 +32,6 @@ from odradek.broker.metadata.cache import TopicMetadata
 from odradek.broker.metadata.features import FeatureLevels
 from odradek.broker.metadata.registry_session import StateChangeHandler
 from odradek.broker.metrics.broker_metrics import ApiMetrics
-from odradek.broker.metrics.exposition.snapshot import SnapshotSources
 from odradek.broker.metrics.loop_stalls import LoopStalls
 from odradek.broker.network.dispatcher import Dispatcher
 from odradek.broker.network.large_requests import LargeRequests
@@ -44,6 +45,9 @@ from odradek.broker.runtime.purgatory import DelayedOperationPurgatory
 from odradek.broker.runtime.scheduler import ThreadWorker
 from odradek.broker.runtime.turns import Run
 from odradek.broker.transaction.producer_ids import ProducerIds
+
+if TYPE_CHECKING:
+    from odradek.broker.metrics.exposition.snapshot import SnapshotSources
 
 log = logging.getLogger(__name__)
 
@@ -68,14 +72,15 @@ class RunningBroker:
         self.metadata_cache = context.metadata_cache
         self.quotas = context.quotas
         self._channel = context.controller_channel()
+        large = dispatcher.large
         producer_ids = ProducerIds(context.registration, self._channel.send_request)
-        coordination = _coordination(context, producer_ids, dispatcher.large.run)
+        coordination = _coordination(context, producer_ids, large.run)
         replication = Replication(context, identity, self._channel.send_request, coordination.events, end)
         self.replica_manager, self.cleaner = replication.replica_manager, replication.cleaner
         context.undo.callback(coordination.close)
         coordination.start()
         context.undo.callback(self._channel.close)
-        self.controller = _controller(context, replication, dispatcher.large.run)
+        self.controller = _controller(context, replication, large.run)
         changes = _config_changes(context, identity, replication, self.controller)
         known = TopicsKnown(context.metadata_cache, context.clock, context.timers)
         self._tokens = delegation_token_manager(context, self.controller)
@@ -111,9 +116,13 @@ class RunningBroker:
         dispatcher.serve(handlers(services, dispatcher))
         self.stalls = LoopStalls(context.clock.monotonic_ns)
         """Measures from its start on; without the metrics page it is not started."""
-        self.sources = _snapshot_sources(services, replication, context, api_metrics, dispatcher.large, self.stalls)
-        """The sources of the metrics page."""
+        self._sources = partial(_snapshot_sources, services, replication, context, api_metrics, large, self.stalls)
         self._members = _session_members(context, services, changes)
+
+    @cached_property
+    def sources(self) -> SnapshotSources:
+        """The sources of the metrics page."""
+        return self._sources()
 
     @property
     def broker_epoch(self) -> int:
@@ -290,6 +299,9 @@ def _snapshot_sources(
     large_requests: LargeRequests,
     stalls: LoopStalls,
 ) -> SnapshotSources:
+    # imported late: only a broker with a metrics page needs it
+    from odradek.broker.metrics.exposition.snapshot import SnapshotSources
+
     return SnapshotSources(
         broker_id=context.config.broker_id,
         replicas=context.replicas,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from odradek.broker.composition.authorization import Authorization, authorization
 from odradek.broker.composition.environment import Environment
@@ -16,13 +16,12 @@ from odradek.broker.runtime.timers import Timers
 from odradek.broker.security.channel_builder import ChannelBuilder
 from odradek.broker.security.jaas_file import JaasFile
 from odradek.broker.security.sasl_credentials import UNKNOWN_USERS_SECRET_BYTES, CredentialCache
-from odradek.broker.security.sasl_mechanisms import SaslDependencies
+from odradek.broker.security.sasl_dependencies import SaslDependencies
 from odradek.broker.security.state.delegation_tokens import DelegationTokenCache
 from odradek.protocol.net import FrameHandler
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerSecurity:
+class BrokerSecurity(NamedTuple):
     """The parts of one broker that decide who may do what."""
 
     authorization: Authorization

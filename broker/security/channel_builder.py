@@ -14,20 +14,17 @@ from odradek.broker.config.definitions import BROKER_PROPERTIES
 from odradek.broker.config.types import ConfigError
 from odradek.broker.metrics.authentication_metrics import AuthenticationMetrics
 from odradek.broker.registry.znodes import Endpoint
-from odradek.broker.security.sasl_channel import SaslChannels
-from odradek.broker.security.sasl_client import SaslConnector
-from odradek.broker.security.sasl_client_mechanisms import client_connector
-from odradek.broker.security.sasl_mechanisms import MechanismService, SaslDependencies, listener_mechanisms
-from odradek.broker.security.session import ANONYMOUS_SESSION, Session
-from odradek.broker.security.state.distinguished_name import SubjectError, subject_name
-from odradek.broker.security.state.principal_mapping import NoMatchingRuleError, RuleError, SslPrincipalMapper
-from odradek.broker.security.state.principals import USER_TYPE, KafkaPrincipal
+from odradek.broker.security.sasl_dependencies import MechanismService, SaslDependencies
+from odradek.broker.security.session import ANONYMOUS_SESSION
 from odradek.protocol.net import Connection, FrameHandler
 
 if TYPE_CHECKING:
     import ssl
 
+    from odradek.broker.security.sasl_channel import SaslChannels
+    from odradek.broker.security.sasl_client import SaslConnector
     from odradek.broker.security.ssl_factory import SslFactory
+    from odradek.broker.security.tls_principals import TlsPrincipals
 
 TLS_PROTOCOLS: Final = ("SSL", "SASL_SSL")
 SASL_PROTOCOLS: Final = ("SASL_PLAINTEXT", "SASL_SSL")
@@ -53,13 +50,16 @@ class ChannelBuilder:
         self.on_frame = on_frame
         """Receives the first requests of a connection."""
         self._ssl_factory = self._make_ssl_factory(config)
-        self._mapper = self._make_mapper(config)
+        self._principals = self._make_principals(config)
         self._services: list[MechanismService] = []
         self._sasl: SaslChannels | None = None
         self.client_sasl: SaslConnector | None = None
         """Authenticates connections to this listener of other brokers; None without SASL."""
         if endpoint.security_protocol in SASL_PROTOCOLS:
             assert sasl is not None
+            # imported late: only a broker with SASL needs its mechanisms
+            from odradek.broker.security.sasl_client_mechanisms import client_connector
+
             self._sasl = self._channels(config, sasl)
             if endpoint.listener in (config.inter_broker_listener, config.control_listener):
                 self.client_sasl = client_connector(config, endpoint.listener, sasl)
@@ -72,10 +72,17 @@ class ChannelBuilder:
 
         return SslFactory(config, self._endpoint)
 
-    def _make_mapper(self, config: BrokerConfig) -> SslPrincipalMapper:
+    def _make_principals(self, config: BrokerConfig) -> TlsPrincipals | None:
         name = "ssl.principal.mapping.rules"
+        rules = config.of_listener(self._endpoint.listener, name)
+        if self._ssl_factory is None and rules == BROKER_PROPERTIES[name].default:
+            return None
+        # imported late, as `SslFactory`; rules that are set are checked without TLS, too
+        from odradek.broker.security.state.principal_mapping import RuleError
+        from odradek.broker.security.tls_principals import TlsPrincipals
+
         try:
-            return SslPrincipalMapper(config.of_listener(self._endpoint.listener, name))
+            return TlsPrincipals(rules, self.metrics)
         except RuleError as error:
             raise ConfigError(f"listener {self._endpoint}: {name}: {error}") from error
 
@@ -103,6 +110,9 @@ class ChannelBuilder:
         return self._ssl_factory is not None and self._ssl_factory.reload_changed_files(config)
 
     def _channels(self, config: BrokerConfig, sasl: SaslDependencies) -> SaslChannels:
+        from odradek.broker.security.sasl_channel import SaslChannels
+        from odradek.broker.security.sasl_mechanisms import listener_mechanisms
+
         listener = self._endpoint.listener
         return SaslChannels(
             mechanisms=listener_mechanisms(config, listener, sasl, self._services),
@@ -131,17 +141,7 @@ class ChannelBuilder:
         if self._sasl is not None:
             self._sasl.open(connection)
             return
-        try:
-            connection.session = self._tls_session(connection)
-            if connection.tls is not None:
-                self.metrics.succeeded(again=False)
-        except (SubjectError, NoMatchingRuleError) as error:
-            self.metrics.failed(again=False)
-            connection.refuse("authentication failed", str(error))
-
-    def _tls_session(self, connection: Connection) -> Session:
-        """The session of a client certificate; the anonymous one where the client has none."""
-        certificate = connection.tls.getpeercert(binary_form=True) if connection.tls is not None else None
-        if certificate is None:
-            return ANONYMOUS_SESSION
-        return Session(KafkaPrincipal(USER_TYPE, self._mapper.name(subject_name(certificate))))
+        if self._principals is not None and connection.tls is not None:
+            self._principals.open(connection)
+        else:
+            connection.session = ANONYMOUS_SESSION

@@ -20,7 +20,8 @@ from odradek.broker.security.sasl_client import (
     ScramClients,
     Send,
 )
-from odradek.broker.security.sasl_mechanisms import MechanismConfig, SaslDependencies, kerberos_login
+from odradek.broker.security.sasl_dependencies import SaslDependencies
+from odradek.broker.security.sasl_mechanisms import MechanismConfig, kerberos_login
 from odradek.broker.security.state import gssapi
 from odradek.protocol.sasl import oauthbearer, plain, scram_credentials
 from odradek.protocol.sasl.exchange import SaslError

@@ -10,16 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from random import Random
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from odradek.broker.config.broker_config import BrokerConfig
 from odradek.broker.config.types import ConfigError
-from odradek.broker.runtime.timers import Clock, Timers
 from odradek.broker.security.jaas_file import SERVER_SECTION, JaasFile
-from odradek.broker.security.sasl_credentials import CredentialCache
+from odradek.broker.security.sasl_dependencies import MechanismService, SaslDependencies
 from odradek.broker.security.state import gssapi
-from odradek.broker.security.state.delegation_tokens import DelegationTokenCache
 from odradek.broker.security.state.gssapi import GssapiServer
 from odradek.broker.security.state.jaas import JaasError, parse_module
 from odradek.broker.security.state.sasl import SaslMechanism
@@ -43,32 +40,6 @@ _LOGIN_MODULES: Final = {
 }
 """The classes whose options in a JAAS file are those of a mechanism."""
 _HANDLER: Final = "sasl.server.callback.handler.class"
-
-
-@dataclass(frozen=True, slots=True)
-class SaslDependencies:
-    """What the mechanisms of all listeners share."""
-
-    clock: Clock
-    timers: Timers
-    random: Random
-    credentials: CredentialCache
-    tokens: DelegationTokenCache
-    report: Callable[[str, str], None]
-    """Called with the kind and the reason of each failed authentication."""
-    jaas_file: JaasFile
-
-
-class MechanismService(Protocol):
-    """Work of a mechanism beside its exchanges."""
-
-    async def start(self) -> None:
-        """Prepare the mechanism, before the listener opens. Raises ConfigError."""
-        ...
-
-    def close(self) -> None:
-        """End the work, when the listener closes."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

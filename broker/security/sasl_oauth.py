@@ -32,7 +32,8 @@ from odradek.protocol.sasl.exchange import SaslError
 from odradek.protocol.sasl.oauthbearer import InitialResponse, OAuthBearerClient, OAuthBearerToken
 
 if TYPE_CHECKING:
-    from odradek.broker.security.sasl_mechanisms import MechanismConfig, SaslDependencies
+    from odradek.broker.security.sasl_dependencies import SaslDependencies
+    from odradek.broker.security.sasl_mechanisms import MechanismConfig
 
 log = logging.getLogger(__name__)
 

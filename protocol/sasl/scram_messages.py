@@ -29,17 +29,15 @@ _BASE64: Final = r"(?:[a-zA-Z0-9/+]{4})*(?:[a-zA-Z0-9/+]{3}=|[a-zA-Z0-9/+]{2}==)
 _RESERVED: Final = rf"(?:m={_VALUE},)?"
 _EXTENSIONS: Final = rf"(?:,[A-Za-z]+={_VALUE})*"
 
-_CLIENT_FIRST: Final = re.compile(
+_CLIENT_FIRST: Final = (
     rf"n,(?:a=(?P<authzid>{_SASLNAME}))?,{_RESERVED}"
     rf"(?P<bare>n=(?P<name>{_SASLNAME}),r=(?P<nonce>{_PRINTABLE})(?P<extensions>{_EXTENSIONS}))"
 )
-_SERVER_FIRST: Final = re.compile(
+_SERVER_FIRST: Final = (
     rf"{_RESERVED}r=(?P<nonce>{_PRINTABLE}),s=(?P<salt>{_BASE64}),i=(?P<iterations>[0-9]+){_EXTENSIONS}"
 )
-_CLIENT_FINAL: Final = re.compile(
-    rf"(?P<signed>c={_BASE64},r=(?P<nonce>{_PRINTABLE})){_EXTENSIONS},p=(?P<proof>{_BASE64})"
-)
-_SERVER_FINAL: Final = re.compile(rf"e=(?P<error>{_VALUE_SAFE})|v=(?P<signature>{_BASE64}){_EXTENSIONS}")
+_CLIENT_FINAL: Final = rf"(?P<signed>c={_BASE64},r=(?P<nonce>{_PRINTABLE})){_EXTENSIONS},p=(?P<proof>{_BASE64})"
+_SERVER_FINAL: Final = rf"e=(?P<error>{_VALUE_SAFE})|v=(?P<signature>{_BASE64}){_EXTENSIONS}"
 
 
 class ClientFirst(NamedTuple):
@@ -141,9 +139,12 @@ def decode_server_final(message: bytes) -> ServerFinal:
     return ServerFinal(None if error is not None else base64.b64decode(signature), error)
 
 
-def _match(pattern: re.Pattern[str], kind: str, message: bytes) -> re.Match[str]:
-    """Kafka's exception contains the message; the proof of a password is in it, so here it does not."""
-    found = pattern.fullmatch(message.decode("utf-8", "replace")) if len(message) <= MOST_BYTES else None
+def _match(pattern: str, kind: str, message: bytes) -> re.Match[str]:
+    """The match of a pattern, which `re` compiles at its first use: most brokers need none of them.
+
+    Kafka's exception contains the message; the proof of a password is in it, so here it does not.
+    """
+    found = re.fullmatch(pattern, message.decode("utf-8", "replace")) if len(message) <= MOST_BYTES else None
     if found is None:
         raise SaslError(f"Invalid SCRAM {kind} message format")
     return found

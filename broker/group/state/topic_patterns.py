@@ -8,16 +8,12 @@ it matches the whole name.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cache
 from typing import Any
-
-import re2
 
 from odradek.broker.group.state.interruptible import in_order
 from odradek.broker.runtime.state.effects import Each
 from odradek.protocol.errors import ErrorCode, KafkaError
-
-_OPTIONS = re2.Options()
-_OPTIONS.log_errors = False
 
 
 def check_pattern(pattern: str) -> None:
@@ -35,9 +31,20 @@ def matching(pattern: str, names: Iterable[str], each: Each) -> tuple[str, ...]:
     return tuple(in_order([name for name in each(names) if compiled.fullmatch(name.encode())], str, each))
 
 
+@cache
+def _options() -> Any:
+    import re2
+
+    options = re2.Options()
+    options.log_errors = False  # errors of clients do not belong on the broker's standard error
+    return options
+
+
 def _compile(pattern: str) -> Any:
+    import re2  # imported late: few groups have an expression, and the library takes 3 MB
+
     try:
-        return re2.compile(pattern, options=_OPTIONS)
+        return re2.compile(pattern, options=_options())
     except re2.error as error:
         detail = error.args[0] if error.args else error
         text = detail.decode(errors="replace") if isinstance(detail, bytes) else str(detail)

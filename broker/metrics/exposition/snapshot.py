@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from odradek.broker.controller.controller import Controller
@@ -47,8 +46,7 @@ class Listening(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class SnapshotSources:
+class SnapshotSources(NamedTuple):
     """The parts of a broker that a snapshot reads."""
 
     broker_id: int
@@ -140,8 +138,7 @@ class LoopRow(NamedTuple):
     held_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class MetricsSnapshot:
+class MetricsSnapshot(NamedTuple):
     """The numbers of one moment. `busy_s` is the CPU time of the event loop's thread until `at_s`."""
 
     broker_id: int
