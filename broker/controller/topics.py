@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
 from random import Random
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from odradek.broker.config.broker_config import BrokerConfig
@@ -44,19 +44,17 @@ BROKER_DEFAULT: Final = -1
 PARTITIONS_WITHOUT_PAUSE: Final = 1000
 
 
-@dataclass(frozen=True, slots=True)
-class NewTopic:
+class NewTopic(NamedTuple):
     """A topic to create; -1 leaves a number to the broker's configuration."""
 
     name: str
     partitions: int = BROKER_DEFAULT
     replication_factor: int = BROKER_DEFAULT
-    assignments: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
-    configs: Mapping[str, str | None] = field(default_factory=dict)
+    assignments: Mapping[int, tuple[int, ...]] = MappingProxyType({})
+    configs: Mapping[str, str | None] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True)
-class TopicOutcome:
+class TopicOutcome(NamedTuple):
     """The result of a topic's creation."""
 
     name: str

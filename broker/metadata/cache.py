@@ -9,7 +9,6 @@ store is authoritative.
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Iterator
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from odradek.protocol.errors import ErrorCode
@@ -37,8 +36,7 @@ class BrokerMetadata(NamedTuple):
         return next((endpoint for endpoint in self.endpoints if endpoint.listener == listener), None)
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionMetadata:
+class PartitionMetadata(NamedTuple):
     """One partition as the controller last announced it."""
 
     index: int

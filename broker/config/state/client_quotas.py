@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Iterable, Mapping
-from decimal import Decimal
 from typing import Final, NamedTuple
 
 from odradek.broker.registry import znodes
@@ -137,6 +136,8 @@ def matches(wanted: Filter, entity: Entity, *, strict: bool) -> bool:
 
 def java_double(value: float) -> str:
     """A number in Java's format, which Kafka stores: "12.5", "1.0E9", "NaN"."""
+    from decimal import Decimal  # imported late: only a broker that writes quotas needs it
+
     if math.isnan(value):
         return "NaN"
     if math.isinf(value):
