@@ -9,6 +9,7 @@ store is authoritative.
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Iterator
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from odradek.protocol.errors import ErrorCode
@@ -36,7 +37,8 @@ class BrokerMetadata(NamedTuple):
         return next((endpoint for endpoint in self.endpoints if endpoint.listener == listener), None)
 
 
-class PartitionMetadata(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class PartitionMetadata:
     """One partition as the controller last announced it."""
 
     index: int

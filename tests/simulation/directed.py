@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import replace
 from random import Random
 from typing import Any, ClassVar, Final
 
@@ -216,7 +215,7 @@ class PowerLossInSwap(Directed):
     def _topic(self) -> NewTopic:
         wanted = super()._topic()
         size = self.script_draws.choice((500, 700, 1000))
-        return replace(wanted, configs={**wanted.configs, "segment.bytes": str(size)})
+        return wanted._replace(configs={**wanted.configs, "segment.bytes": str(size)})
 
     def _properties(self) -> dict[str, str]:
         return {**super()._properties(), "log.cleaner.backoff.ms": "3000", "zookeeper.session.timeout.ms": "600"}
