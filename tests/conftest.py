@@ -102,6 +102,14 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
 
 
 @pytest.fixture(scope="session")
+def release(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """The source distribution, and the wheel that is built from it: one of each for all processes of a run."""
+    from tests.release.shared import shared_release  # few tests need its modules
+
+    return shared_release(tmp_path_factory, is_worker=hasattr(request.config, "workerinput"))
+
+
+@pytest.fixture(scope="session")
 def authorized(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningPair]:
     """Apache Kafka 3.9.2 and Odradek, both with an authorizer."""
     from tests.security.authorization_oracle import running_authorized_pair  # few tests need its modules

@@ -2,7 +2,7 @@
 
 A file is a group, so that fixtures of a module are made once. Files that use the same oracle are one group: a JVM with
 Kafka Streams in the test process, Apache Kafka 3.9.2, a ZooKeeper or a Spark session lives as long as the worker that
-started it, and so does a built wheel. A file with a mark `pytest.mark.xdist_group` of its own keeps it.
+started it. A file with a mark `pytest.mark.xdist_group` of its own keeps it.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import pytest
 
 HERE: Final = Path(__file__).parent
 LONGEST: Final = (
+    "compatibility/test_mirror.py",
     "release/test_wheel.py",
     "cluster/test_faults.py",
     "machines/test_replication.py",
@@ -24,7 +25,6 @@ LONGEST: Final = (
     "cluster/test_transactions_faults.py",
     "compatibility/test_directories.py",
     "compatibility/test_clients_walks.py",
-    "compatibility/test_mirror.py",
     "console/test_browser.py",
     "streams/test_joins_tables.py",
     "storage/test_compaction_oracle.py",
@@ -43,6 +43,14 @@ LONGEST: Final = (
     "cluster/test_compose_secure.py",
     "broker/test_transactions_oracle_newest.py",
     "benchmarks/test_streams_cases.py",
+    "hostile/test_hostile.py",
+    "benchmarks/test_request_cases.py",
+    "benchmarks/test_rebalances.py",
+    "broker/test_metrics.py",
+    "security/test_security_page.py",
+    "security/test_migration.py",
+    "security/test_witnesses_tools.py",
+    "compatibility/test_oldest_tools.py",
     "compatibility/test_backup.py",
     "storage/test_power_loss.py",
     "benchmarks/test_crowd_cases.py",
@@ -58,6 +66,8 @@ LONGEST: Final = (
     "benchmarks/test_log_cases.py",
     "benchmarks/test_latency_cases.py",
     "mutants/test_mutants.py",
+    "streams/test_types.py",
+    "test_tour.py",
     "protocol/test_fuzz.py",
     "compatibility/test_streams_application.py",
     "streams/test_chaos.py",
@@ -82,10 +92,10 @@ ORACLES: Final = {
     "ensemble": "ZooKeeper",
     "kafka": "Apache Kafka",
     "authorized": "Apache Kafka with an authorizer",
-    "release": "the wheel",
 }
 """The fixtures of an oracle, and the group of the files that use them. Where a file has two, the first is the more
-expensive. A fixture of this name that a file has for itself is not of the session and does not count.
+expensive. A fixture of this name that a file has for itself is not of the session and does not count, nor is a
+parameter of a test.
 """
 _PLACES: Final = {HERE / name: place for place, name in enumerate(LONGEST)}
 
@@ -111,6 +121,10 @@ def _group(path: Path, tests: Sequence[pytest.Item]) -> str:
 
 
 def _shares(test: pytest.Item, fixture: str) -> bool:
-    """Whether a test uses this fixture, maybe through others, and its module does not define it."""
+    """Whether a test uses this fixture, maybe through others, and its module neither defines it nor parametrizes the
+    test with values of this name.
+    """
+    if fixture in getattr(getattr(test, "callspec", None), "params", ()):
+        return False
     definitions = test._fixtureinfo.name2fixturedefs.get(fixture)  # type: ignore[attr-defined]
     return bool(definitions) and not definitions[-1].baseid.startswith(test.nodeid.partition("::")[0])

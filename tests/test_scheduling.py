@@ -29,6 +29,7 @@ def groups(pytester: pytest.Pytester) -> dict[str, set[str]]:
         "test_indirect": "def test_one(broker): pass",
         "test_both": "def test_one(kafka): pass\ndef test_two(java): pass",
         "test_neither": "def test_one(): pass",
+        "test_parametrized": ("import pytest\n@pytest.mark.parametrize('kafka', ['3.9.2'])\ndef test_one(kafka): pass"),
         "test_own": "import pytest\n@pytest.fixture\ndef kafka(): return 1\ndef test_one(kafka): pass",
         "test_marked": (
             "import pytest\npytestmark = pytest.mark.xdist_group('Apache Kafka')\n"
@@ -52,6 +53,7 @@ def test_files_with_the_same_oracle_are_one_group(groups: dict[str, set[str]]) -
 
 def test_every_other_file_is_a_group(groups: dict[str, set[str]]) -> None:
     assert groups["test_neither"] == {"test_neither.py"}
+    assert groups["test_parametrized"] == {"test_parametrized.py"}, "a value of that name is no fixture"
     assert groups["test_own"] == {"test_own.py"}, "its Kafka is its own"
 
 

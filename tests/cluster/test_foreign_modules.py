@@ -107,7 +107,7 @@ def test_every_python_process_of_the_source_is_started_with_a_safe_path() -> Non
 
 
 @pytest.fixture(scope="module")
-def plain_install(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+def plain_install(tmp_path_factory: pytest.TempPathFactory, release: tuple[Path, Path]) -> tuple[Path, Path]:
     """A copy of the source, and the command of a virtual environment with a plain install of it."""
     clone, environment = tmp_path_factory.mktemp("clone"), tmp_path_factory.mktemp("environment")
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -117,8 +117,8 @@ def plain_install(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]
         shutil.copy(ROOT / name, clone)
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", environment], check=True, timeout=DEADLINE_S)
     python = environment / "bin/python"
-    install = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--no-deps", str(clone)]
-    subprocess.run(install, check=True, timeout=DEADLINE_S)
+    install = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--no-deps", "--no-compile"]
+    subprocess.run([*install, str(release[1])], check=True, timeout=DEADLINE_S)
     # The dependencies are those of the tests. Python searches a path in a .pth, but does not read the .pth files there:
     # an editable install of Odradek in it stays out.
     purelib = next(environment.glob("lib/python*/site-packages"))

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from tests.release import smoke, wheel
-from tests.release.conftest import REPOSITORY
+from tests.release.shared import REPOSITORY
 
 PYPROJECT = wheel.pyproject()
 

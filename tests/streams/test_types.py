@@ -25,25 +25,36 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module", params=["wheel", "editable"])
 def python(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The interpreter of a new environment, with Odradek installed from a copy of the sources."""
+    """The interpreter of a new environment, with Odradek installed: the wheel of a release, or a copy of the sources
+    as an editable install.
+    """
     folder = tmp_path_factory.mktemp(request.param)
-    source = folder / "source"
-    for name in SOURCES:
-        shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
-    for name in FILES:
-        shutil.copy(ROOT / name, source / name)
+    if request.param == "wheel":
+        what = [request.getfixturevalue("release")[1]]
+    else:
+        what = ["--editable", copied_sources(folder / "source")]
     found = folder / "venv" / "bin" / "python"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder / "venv"], check=True, capture_output=True)
     subprocess.run(
         [
-            *(sys.executable, "-m", "pip", "--python", found, "install", "--quiet", "--no-deps"),
-            *(["--editable", source] if request.param == "editable" else [source]),
+            *(sys.executable, "-m", "pip", "--python", found, "install", "--quiet", "--no-deps", "--no-compile"),
+            *what,
         ],
         check=True,
         capture_output=True,
         cwd=folder,
+        env={**os.environ, "CFLAGS": "-O0"},  # no test here runs the extensions
     )
     return found
+
+
+def copied_sources(source: Path) -> Path:
+    """A folder with the sources, of which nothing is built."""
+    for name in SOURCES:
+        shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
+    for name in FILES:
+        shutil.copy(ROOT / name, source / name)
+    return source
 
 
 def mypy(python: Path, folder: Path) -> set[tuple[str, int]]:
