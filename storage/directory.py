@@ -346,7 +346,7 @@ class Directory:
         log.topic_id = topic_id
 
     def delete_log(self, name: TopicPartition, *, now_ms: int, is_future: bool = False) -> None:
-        """Delete a log: its directory is renamed at once and `purge` removes it later. Raises KafkaError."""
+        """Delete a log: its directory is renamed at once and a function of `take_due` removes it later. Raises KafkaError."""
         self._failure.refuse_if_offline()
         log = (self.futures if is_future else self.logs).pop(name, None)
         if log is None:
@@ -356,7 +356,7 @@ class Directory:
         self.discard(log, now_ms=now_ms)
 
     def discard(self, log: Log, *, now_ms: int) -> None:
-        """Rename the directory of a log that is in no list any more; `purge` removes it. Raises KafkaError."""
+        """Rename the directory of a log that is in no list any more; a function of `take_due` removes it. Raises KafkaError."""
         new_name = delete_name((log.topic, log.partition), self._random)
         try:
             log.move(self._folder / new_name)
@@ -387,11 +387,12 @@ class Directory:
         """Make the names of the logs durable. May be called in a thread. Raises OSError."""
         self._folder.sync()
 
-    def purge(self, now_ms: int) -> int | None:
-        """Remove deleted logs whose delay is over; returns when the next one is due, None where none waits."""
+    def take_due(self, now_ms: int) -> Callable[[], None] | None:
+        """A function that removes the deleted logs whose delay is over, safe in a thread; None where none is. It raises
+        OSError.
+        """
         self._failure.refuse_if_offline()
-        with self._failure.guard("removing deleted logs"):
-            return self._deleted.purge(now_ms)
+        return self._deleted.take_due(now_ms)
 
     def _all_logs(self) -> list[tuple[TopicPartition, Log]]:
         return [*self.logs.items(), *self.futures.items()]

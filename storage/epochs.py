@@ -165,7 +165,11 @@ class LeaderEpochs:
         self.truncate_end(0)
         self.save()
 
+    def encoded(self) -> bytes:
+        """The contents of the checkpoint."""
+        return encode_epochs(zip(self._epochs, self._starts, strict=True))
+
     def save(self, *, sync: bool = True) -> None:
         """Write the checkpoint. Raises OSError."""
-        self._folder.replace(LEADER_EPOCHS, encode_epochs(zip(self._epochs, self._starts, strict=True)), sync=sync)
+        self._folder.replace(LEADER_EPOCHS, self.encoded(), sync=sync)
         self.unsynced = not sync

@@ -17,14 +17,17 @@ from odradek.storage.segments import LogSegments
 class Flush:
     """The part of a flush that waits for the disk. `run` uses files only and may run in a thread."""
 
-    __slots__ = ("_files", "_folder", "_names", "_truncations", "end_offset")
+    __slots__ = ("_files", "_folder", "_names", "_syncs_directory", "_truncations", "end_offset", "rolls")
 
-    def __init__(self, folder: Folder, end_offset: int, truncations: int) -> None:
+    def __init__(self, folder: Folder, end_offset: int, truncations: int, rolls: int = 0) -> None:
+        """`rolls` is how often the log has rolled: with `add_directory` the names of these segments become durable."""
         self.end_offset = end_offset
+        self.rolls = rolls
         self._truncations = truncations
         self._folder = folder
         self._files: list[File] = []
         self._names: list[str] = []
+        self._syncs_directory = False
 
     def add_segments(self, segments: LogSegments, recovery_point: int, *, rolled_only: bool) -> None:
         """Include the segments that are not durable, without the active one if `rolled_only`. Raises OSError."""
@@ -39,6 +42,10 @@ class Flush:
     def add_file(self, name: str) -> None:
         """Include another file of the folder."""
         self._names.append(name)
+
+    def add_directory(self) -> None:
+        """Include the names of the files in the folder."""
+        self._syncs_directory = True
 
     def add_snapshots(self, offsets: Iterable[int]) -> None:
         """Include snapshots of the producers."""
@@ -61,7 +68,7 @@ class Flush:
         """Wait until all is on stable storage. Raises OSError; then the caller must take the log offline."""
         for file in self._files:
             file.sync()
-        if self._names:
-            for name in self._names:
-                self._folder.sync_file(name)
+        for name in self._names:
+            self._folder.sync_file(name)
+        if self._names or self._syncs_directory:
             self._folder.sync()

@@ -2,8 +2,8 @@
 
 A log is a list of segments; the last one takes the writes. It has no state about leaders, high watermarks or clients:
 the partition decides, and the log carries out each call and returns its result. No method waits. Slow work runs
-elsewhere: `start_flush` returns a task for a thread, whose result the caller passes to `finish_flush`, and `purge`
-deletes files once their delay is over.
+elsewhere: `start_flush` returns a task for a thread, whose result the caller passes to `finish_flush`, and segments are
+removed and replaced in the same way (`folder_changes.py`).
 
 A write that fails leaves the log as it was: the log truncates the written bytes. Where that is not possible, or where
 the disk itself is in doubt (an I/O error, a failed fsync), the log goes offline, and every call fails with
@@ -19,23 +19,20 @@ from odradek.protocol.batch import CONTROL, HEADER_SIZE, MAX_DECOMPRESSED, TRANS
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.topic_partition import TopicPartition
 from odradek.storage.checkpoints import LEADER_EPOCHS, CorruptFile
-from odradek.storage.compaction import Cleaned
 from odradek.storage.config import AppendOrigin, LogConfig
 from odradek.storage.deletions import DelayedDeletions
 from odradek.storage.descriptors import RESERVE
 from odradek.storage.disk import Folder
 from odradek.storage.flush import Flush
+from odradek.storage.folder_changes import FolderChanges
 from odradek.storage.index import MAX_RELATIVE_OFFSET
-from odradek.storage.log_failures import LogFailures
 from odradek.storage.log_search import NO_LIMIT, LogSearch
 from odradek.storage.markers import EndTransactionMarker
 from odradek.storage.producers import ProducerState, Verification
 from odradek.storage.recovery import LoadedLog, LoadRequest, load, rebuild_producers
-from odradek.storage.retention import count_deletable
-from odradek.storage.segment import Segment, remove_segment
+from odradek.storage.segment import Segment, deleted_log_name, remove_segment
 from odradek.storage.segments import LogSegments, LogSlice
 from odradek.storage.staged import StagedBatch
-from odradek.storage.swap import note, still_there, swap_in
 from odradek.storage.validation import Appended, Prepared, Received, ReceivedRun, admit, marker_in, split_batches
 
 NO_TIMESTAMP: Final = -1
@@ -43,7 +40,7 @@ Epochs = Sequence[tuple[int, int]]
 _new: Final = tuple.__new__
 
 
-class Log(LogFailures):
+class Log(FolderChanges):
     """The log of one partition. Offsets are absolute, times are ms, sizes are bytes.
 
     `start_offset` is the first offset that is served, `end_offset` the next one to be written; everything below
@@ -55,21 +52,10 @@ class Log(LogFailures):
     __slots__ = (
         "_jitter_ms",
         "_on_cut",
-        "_segments",
         "_touched",
-        "cleaned_to",
-        "compaction_checkpoint",
-        "config",
         "damaged_at",
-        "deletions",
-        "end_offset",
-        "epochs",
-        "folder",
-        "generation",
         "last_flush_ms",
-        "producers",
         "recovery_point",
-        "start_offset",
         "topic_id",
     )
 
@@ -98,6 +84,9 @@ class Log(LogFailures):
         self.deletions.add(loaded.leftovers, request.now_ms)
         self._on_cut = request.on_cut
         self._touched = not request.clean
+        self._rolls = self._rolls_synced = 0
+        """How many segments were created since the log was opened, and how many of their names are durable."""
+        self._change = None
 
     @property
     def search(self) -> LogSearch:
@@ -259,6 +248,7 @@ class Log(LogFailures):
             return
         for _, header, _ in batches:
             if header.leader_epoch > self.epochs.latest:
+                self.settle_change()
                 with self._disk("writing the leader epochs"):
                     self.epochs.follow(header.leader_epoch, header.base_offset, epochs, self.compaction_checkpoint)
         begin, last = batches[0].position, batches[-1]
@@ -291,6 +281,7 @@ class Log(LogFailures):
         if self.failure is not None:
             self._refuse()
         if leader_epoch != self.epochs.latest:
+            self.settle_change()
             with self._disk("writing the leader epochs"):
                 self.epochs.assign(leader_epoch, self.end_offset)
 
@@ -302,7 +293,11 @@ class Log(LogFailures):
             self._roll(self.end_offset, now_ms)
 
     def _roll(self, base_offset: int, now_ms: int) -> Segment:
-        """A new active segment, with a snapshot of the producers for it."""
+        """A new active segment, with a snapshot of the producers for it.
+
+        A loss of power may take its name, as it may take its bytes, until the next flush: that moves the recovery point
+        into the segment. No older segment is removed before (`start_retention`).
+        """
         base_offset = max(base_offset, self.end_offset)
         active = self._segments.active
         with self._disk("rolling a segment"):
@@ -314,50 +309,15 @@ class Log(LogFailures):
             elif active.base_offset == base_offset:
                 return active
             with self._room("rolling a segment", lambda: remove_segment(self.folder, base_offset, self.config)):
+                is_again = self.folder.exists(deleted_log_name(base_offset))
                 segment = Segment.create(self.folder, base_offset, self.config, now_ms, self._jitter_ms(self.config))
-                self.folder.sync()  # a loss of power may take the bytes of segments, but never the name of one
+                if is_again:
+                    self.folder.sync()  # beside the old file, a load takes the segment for a compacted one
                 self.producers.end_offset = base_offset
                 self.producers.snapshot()
         self._segments.add(segment)
+        self._rolls += 1
         return segment
-
-    def delete_old_segments(self, *, high_watermark: int, now_ms: int) -> int:
-        """Remove the segments beyond retention (`retention.count_deletable`); returns the number of removed ones."""
-        if self.failure is not None:
-            self._refuse()
-        ends = {"start_offset": self.start_offset, "end_offset": self.end_offset, "high_watermark": high_watermark}
-        with self._disk("looking for old segments"):
-            count = count_deletable(list(self._segments), self.config, **ends, now_ms=now_ms)
-        if count == len(self._segments):
-            self._roll(self.end_offset, now_ms)
-        if count:
-            gone = self._segments.oldest(count)
-            self.advance_start_offset(self._segments.drop_oldest(count), high_watermark=high_watermark)
-            with self._disk("renaming deleted segments"):
-                self.deletions.add_segments(gone, self.producers, now_ms + self.config.file_delete_delay_ms)
-            with self._disk("writing the leader epochs"):
-                self.epochs.save(sync=False)
-        return count
-
-    def purge(self, now_ms: int) -> None:
-        """Delete the files whose delay is over, in the calling thread."""
-        delete = self.deletions.take_due(now_ms)
-        if delete is not None:
-            with self._disk("deleting old files"):
-                delete()
-
-    def swap_in(self, cleaned: Cleaned, *, now_ms: int) -> bool:
-        """Put compacted segments in place; False where the log was truncated, or lost segments, since."""
-        if self.failure is not None:
-            self._refuse()
-        if cleaned.generation != self.generation or not still_there(self._segments, cleaned.groups):
-            return False
-        with self._disk("putting compacted segments in place"):
-            note(self.compaction_checkpoint, self._segments, cleaned.groups, self.epochs.entries())
-            names, bases = swap_in(self.folder, self._segments, cleaned.groups, self.config)
-            self.deletions.add_with_snapshots(names, bases, self.producers, now_ms + self.config.file_delete_delay_ms)
-        self.cleaned_to = max(self.cleaned_to, cleaned.cleaned_to)
-        return True
 
     def advance_start_offset(self, offset: int, *, high_watermark: int) -> bool:
         """Serve nothing below `offset` any more (DeleteRecords, or the leader's start offset); True on a change.
@@ -412,6 +372,7 @@ class Log(LogFailures):
         """
         if self.failure is not None:
             self._refuse()
+        self.settle_change()
         if offset >= self.end_offset:
             with self._disk("writing the leader epochs"):
                 if self.epochs.truncate_end(self.end_offset):
@@ -466,6 +427,7 @@ class Log(LogFailures):
         """Remove all records and continue at `offset`; `start_offset` is `offset` where not given."""
         if self.failure is not None:
             self._refuse()
+        self.settle_change()
         self._take_back(min(offset, self._segments.first_offset))
         with self._disk("renaming deleted segments"):
             self.deletions.add_segments(self._segments, self.producers, now_ms + self.config.file_delete_delay_ms)
@@ -499,9 +461,11 @@ class Log(LogFailures):
         if self.failure is not None:
             self._refuse()
         end_offset = self._segments.active.base_offset if rolled_only else self.end_offset
-        flush = Flush(self.folder, end_offset, self.generation)
+        flush = Flush(self.folder, end_offset, self.generation, self._rolls)
         with self._disk("flushing"):
             flush.add_segments(self._segments, self.recovery_point, rolled_only=rolled_only)
+        if self._rolls > self._rolls_synced:
+            flush.add_directory()
         if self.epochs.unsynced:
             # Below the recovery point recovery relies on this file: an epoch that was truncated must not come back.
             flush.add_file(LEADER_EPOCHS)
@@ -521,6 +485,7 @@ class Log(LogFailures):
         if flush.still_counts(self.generation):
             with self._disk("flushing"):
                 flush.settle(self._segments)
+            self._rolls_synced = max(self._rolls_synced, flush.rolls)
             self.recovery_point = max(self.recovery_point, flush.end_offset)
             assert self.recovery_point <= self.end_offset, (self.recovery_point, self.end_offset)
 
@@ -537,6 +502,8 @@ class Log(LogFailures):
 
     def close(self, *, now_ms: int) -> None:
         """Flush, write indexes and producers, and close the files, so that the next load needs no recovery."""
+        if self.failure is None:
+            self.settle_change()
         if self.failure is None and self._touched:
             with self._disk("closing"):
                 self._segments.active.seal()
@@ -548,11 +515,15 @@ class Log(LogFailures):
 
     def close_files(self) -> None:
         """Close the descriptors and write nothing, as after a failure."""
+        if self._change is not None:
+            self._change.cancel()
         for segment in self._segments:
             segment.close()
 
     def move(self, path: str) -> None:
         """Rename the log's directory; the log continues under the new name."""
+        if self.failure is None:
+            self.settle_change()
         with self._disk("renaming the directory"):
             self.folder.disk.rename(self.folder.path, path)
             self.folder.path = path

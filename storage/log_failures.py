@@ -19,7 +19,7 @@ _OUT_OF_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 class LogFailures:
     """The part of a log that classifies errors of its disk; `failure` is the reason why it is offline."""
 
-    __slots__ = ("_folder", "failure", "partition", "topic")
+    __slots__ = ("failure", "folder", "partition", "topic")
 
     folder: Folder
     failure: str | None

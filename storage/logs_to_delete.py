@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from odradek.storage.deletions import set_back
 from odradek.storage.disk import Folder
 
@@ -20,16 +22,20 @@ class LogsToDelete:
         """Schedule the removal of a directory."""
         self._waiting.append((due_ms, name))
 
-    def purge(self, now_ms: int) -> int | None:
-        """Remove the directories that are due; returns when the next one is, None where none waits. Raises OSError."""
+    def take_due(self, now_ms: int) -> Callable[[], None] | None:
+        """A function that removes the directories that are due, safe in a thread; None where none is. It raises
+        OSError.
+        """
         if now_ms < self._seen_ms:
             self._waiting = set_back(self._waiting, self._seen_ms - now_ms)
         self._seen_ms = now_ms
-        waiting = []
-        for due_ms, name in self._waiting:
-            if due_ms <= now_ms:
+        due = [name for due_ms, name in self._waiting if due_ms <= now_ms]
+        if not due:
+            return None
+        self._waiting = [each for each in self._waiting if each[0] > now_ms]
+
+        def remove() -> None:
+            for name in due:
                 self._folder.disk.remove_directory(self._folder / name)
-            else:
-                waiting.append((due_ms, name))
-        self._waiting = waiting
-        return min(waiting)[0] if waiting else None
+
+        return remove

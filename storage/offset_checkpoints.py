@@ -245,9 +245,9 @@ class OffsetCheckpoints:
         """Write the offsets up to which logs have been compacted. Raises KafkaError."""
         self.write(CLEANER_OFFSETS, self._cleaned())
 
-    def begin_cleaner_offsets(self) -> CheckpointWrite:
-        """Begin to write them. Raises KafkaError."""
-        return self.begin(CLEANER_OFFSETS, self._cleaned())
+    def begin_cleaner_offsets(self) -> Generator[None, None, CheckpointWrite | None]:
+        """Begin to write them, in parts. Raises KafkaError."""
+        return self.begin_in_parts(CLEANER_OFFSETS, _cleaned_to)
 
     def cleaner_offsets_differ(self) -> bool:
         """Whether the cleaner's checkpoint is missing, or has other offsets than the logs."""
@@ -282,6 +282,10 @@ def starts_within_segment(log: Log) -> bool:
 
 def _start_within_segment(_: TopicPartition, log: Log) -> int | None:
     return log.start_offset if starts_within_segment(log) else None
+
+
+def _cleaned_to(_: TopicPartition, log: Log) -> int | None:
+    return log.cleaned_to if log.cleaned_to >= 0 else None
 
 
 def _recovery_point(_: TopicPartition, log: Log) -> int:

@@ -342,7 +342,6 @@ class Segment:
             if name == self.name and folder.exists(self.aborted.name):
                 # A loss of power must not restore the log without this index: a missing one means no aborted data.
                 folder.sync()
-        self._file = None
         return deleted
 
     def truncate(self, offset: int, now_ms: int) -> None:
@@ -391,6 +390,11 @@ class Segment:
                 raise corrupt(self.path, position, f"no batch has this header: {header}")
             yield position, header
             position += LOG_OVERHEAD + header.batch_length
+
+
+def deleted_log_name(base_offset: int) -> str:
+    """The name of the log file of a removed segment, until it is deleted."""
+    return f"{base_offset:020d}{LOG_SUFFIX}{DELETED_SUFFIX}"
 
 
 def remove_segment(folder: Folder, base_offset: int, config: LogConfig) -> None:

@@ -12,18 +12,17 @@ whole. So, for all groups of a pass together:
 3. `.swap` becomes the plain name, the indexes first and the log last, and the folder is synced before any file is
    deleted or another pass begins.
 
-No reader can run in between: the caller does all of it without interruption, and a reader with a position in an old
-file keeps that file open.
+All of it may run in a thread. Meanwhile, the old segments serve readers: their files are open and their indexes in
+memory (`folder_changes.py`), and a reader with a position in an old file keeps that file open.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from odradek.storage.compaction import CLEANED_SUFFIX, CleanedGroup
 from odradek.storage.compaction_checkpoint import CompactedSegment, CompactionCheckpoint
-from odradek.storage.config import LogConfig
 from odradek.storage.disk import Folder
 from odradek.storage.segment import Segment
 from odradek.storage.segments import LogSegments
@@ -45,7 +44,7 @@ def still_there(segments: LogSegments, groups: Sequence[CleanedGroup]) -> bool:
 
 def note(
     checkpoint: CompactionCheckpoint,
-    segments: LogSegments,
+    segments: Iterable[Segment],
     groups: Sequence[CleanedGroup],
     epochs: Sequence[tuple[int, int]],
 ) -> None:
@@ -56,29 +55,22 @@ def note(
         checkpoint.add_segments(present, added, epochs)
 
 
-def swap_in(
-    folder: Folder, segments: LogSegments, groups: Sequence[CleanedGroup], config: LogConfig
-) -> tuple[list[str], list[int]]:
-    """Carry out the swap after `note`, in the folder and in `segments`.
+def swap_in(folder: Folder, fresh: Sequence[Segment], replaced: Iterable[Iterable[Segment]]) -> list[str]:
+    """Carry out the swap after `note`, in the folder: each of `fresh` takes the place of the segments in its row of
+    `replaced`.
 
-    Returns the names of the files that can be deleted, and the base offsets that no segment has any more. Raises
-    OSError, after which the log on disk is whole, but `segments` no longer matches it.
+    Returns the names of the files that can be deleted. Raises OSError, after which the log on disk is whole, but its
+    segments have other names.
     """
-    fresh = [Segment(folder, group.base_offset, group.size, config) for group in groups]
     for segment in fresh:
         _rename(folder, segment, CLEANED_SUFFIX, SWAP_SUFFIX)
     folder.sync()
-    names: list[str] = []
-    bases: list[int] = []
-    for group, segment in zip(groups, fresh, strict=True):
-        for old in segments.replace(group.replaces, segment):
-            names += old.mark_deleted()
-        bases += group.replaces[1:]
+    names = [name for row in replaced for segment in row for name in segment.mark_deleted()]
     folder.sync()
     for segment in fresh:
         _rename(folder, segment, SWAP_SUFFIX, "")
     folder.sync()
-    return names, bases
+    return names
 
 
 def _rename(folder: Folder, segment: Segment, old_suffix: str, new_suffix: str) -> None:

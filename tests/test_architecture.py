@@ -354,8 +354,10 @@ def test_every_public_class_has_a_name_of_its_own() -> None:
 
 
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
-PACED = ("support", "benchmarks", "simulation")
-"""Folders of tests/ that may sleep: polls, lengths of faults and a slow disk; the pace of a load; virtual time."""
+PACED = ("support", "benchmarks", "simulation", "soak/stalls_seam")
+"""Folders of tests/ that may sleep: polls, lengths of faults and a slow disk; the pace of a load; virtual time; samples
+of a stall.
+"""
 
 
 def test_no_test_module_imports_another() -> None:

@@ -53,7 +53,7 @@ class Replication:
         undo.callback(self.host.retire)  # runs first, so that no new flush starts
         undo.callback(self.fetchers.close)
         undo.callback(alter_partition_manager.close)
-        self.cleaner = _cleaner(context, directories, self.host.checkpoints)
+        self.cleaner = _cleaner(context, directories, self.host.checkpoints, worker)
         _schedule(context, self.host, self.cleaner)
         self.replica_manager = ReplicaManager(
             ReplicaManagerDependencies(
@@ -94,7 +94,9 @@ def _fetchers(context: BrokerContext, worker: Worker) -> Fetchers:
     return Fetchers(network, settings)
 
 
-def _cleaner(context: BrokerContext, directories: Directories, checkpoints: CheckpointWrites) -> LogCleaner:
+def _cleaner(
+    context: BrokerContext, directories: Directories, checkpoints: CheckpointWrites, worker: Worker
+) -> LogCleaner:
     """The log cleaner. It compacts in worker processes, unless disk and threads are simulated."""
     environment, undo = context.environment, context.undo
     cleaners: Cleaners
@@ -106,7 +108,14 @@ def _cleaner(context: BrokerContext, directories: Directories, checkpoints: Chec
         undo.push_async_callback(waiting.close)
         cleaners = CleanerProcesses(waiting)
     cleaner = LogCleaner(
-        context.config, list(directories), context.replicas, cleaners, context.clock, environment.random, checkpoints
+        context.config,
+        list(directories),
+        context.replicas,
+        cleaners,
+        context.clock,
+        environment.random,
+        checkpoints,
+        worker,
     )
     undo.callback(cleaner.close)
     return cleaner

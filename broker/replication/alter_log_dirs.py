@@ -25,6 +25,7 @@ from odradek.broker.runtime.timers import Clock, Timer, Timers
 from odradek.protocol.batch import HEADER_SIZE, read_header
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.topic_partition import TopicPartition
+from odradek.storage.descriptors import is_exhausted
 from odradek.storage.directories import Directories
 from odradek.storage.directory import Directory
 from odradek.storage.log import Epochs, Log
@@ -274,16 +275,27 @@ class ReplicaMoves:
     def _flush(self, name: TopicPartition, move: _Move) -> None:
         future, destination = move.future, self._directories.expecting(name)
         assert destination is not None
-        flush, mark = future.start_flush(), destination.marking(name)
+        flush, mark, source = future.start_flush(), destination.marking(name), self._directories.holding(name)
+        present = move.replica.log
+        failed: list[OSError] = []
 
         def work() -> None:
             flush.run()
+            try:
+                present.sync_names()  # that it has no mark: of two logs with a mark neither replaces the other
+            except OSError as error:
+                failed.append(error)
+                return
             mark()
 
         def flushed(error: BaseException | None) -> None:
             if error is not None and not isinstance(error, OSError):
                 raise error
             future.finish_flush(flush, error, now_ms=self._clock.now_ms())
+            if failed:
+                if source is not None and not is_exhausted(failed[0]):
+                    source.fail(f"syncing {source.path}: {failed[0]}")
+                return
             move.is_flushed = True
             move.check_lag()
 

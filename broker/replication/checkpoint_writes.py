@@ -5,21 +5,40 @@ A checkpoint that must be durable before the next append to a log is written on 
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Generator
 
-from odradek.broker.replication.partition import Worker
+from odradek.broker.replication.partition import Replicas, Worker
+from odradek.broker.runtime.scheduler import Parts
 from odradek.protocol.errors import KafkaError
+from odradek.protocol.topic_partition import TopicPartition
 from odradek.storage.directory import Directory
-from odradek.storage.offset_checkpoints import CheckpointWrite
+from odradek.storage.log import Log
+from odradek.storage.offset_checkpoints import CheckpointWrite, OffsetOf
 
 log = logging.getLogger(__name__)
 
 Written = Callable[[KafkaError | None], None]
+CheckpointParts = Generator[None, None, CheckpointWrite | None]
+"""The parts of the beginning of a write (`OffsetCheckpoints.begin_in_parts`)."""
 
 
 def _ignore(error: KafkaError | None) -> None:
     """A scheduled task: the next one writes the checkpoint again."""
+
+
+def high_watermarks_of(directory: Directory, replicas: Replicas) -> OffsetOf:
+    """The high watermark of each log. Logs without a replica, because no control request has named them yet, keep that
+    of the checkpoint.
+    """
+    noted = directory.high_watermarks
+
+    def offset_of(name: TopicPartition, _: Log) -> int | None:
+        replica = replicas.get(*name)
+        return noted.get(name) if replica is None else replica.machine.high_watermark
+
+    return offset_of
 
 
 class CheckpointWrites:
@@ -27,6 +46,7 @@ class CheckpointWrites:
 
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
+        self._wanted: set[tuple[str, str]] = set()
 
     def start(self, directory: Directory, write: CheckpointWrite, done: Written = _ignore) -> None:
         """Write the checkpoint in a thread; call `done` on the loop with the error of the disk, which is logged."""
@@ -42,9 +62,57 @@ class CheckpointWrites:
 
         self._worker.run(write.run, written)
 
-    def run(
-        self, directory: Directory, name: str, parts: Generator[None, None, CheckpointWrite | None]
-    ) -> Generator[None, None, None]:
+    def write_soon(self, directory: Directory, name: str, begin: Callable[[], CheckpointParts]) -> None:
+        """Write the checkpoint `name` with the offsets that the logs have now, or later ones. Calls during a write are
+        one more write after it.
+        """
+        key = directory.path, name
+        if key in self._wanted:
+            return
+        self._wanted.add(key)
+        if not directory.checkpoints.is_writing(name):
+            self._write_wanted(directory, name, begin)
+
+    def _write_wanted(self, directory: Directory, name: str, begin: Callable[[], CheckpointParts]) -> None:
+        key = directory.path, name
+
+        def made(write: CheckpointWrite | KafkaError | None) -> None:
+            self._wanted.discard(key)  # a later call may have other offsets
+            if isinstance(write, CheckpointWrite):
+                self.start(directory, write, written)
+
+        def written(_: KafkaError | None) -> None:
+            if key in self._wanted:
+                self._write_wanted(directory, name, begin)
+
+        self._make(begin(), made)
+
+    def write_now(self, directory: Directory, parts: CheckpointParts, done: Written) -> None:
+        """Make a checkpoint in parts and write it in a thread; call `done` on the loop when it is durable, or with the
+        error of the disk.
+        """
+
+        def made(write: CheckpointWrite | KafkaError | None) -> None:
+            if isinstance(write, CheckpointWrite):
+                self.start(directory, write, done)
+            else:
+                done(write)
+
+        self._make(parts, made)
+
+    def _make(self, parts: CheckpointParts, made: Callable[[CheckpointWrite | KafkaError | None], None]) -> None:
+        """Run the parts, with the event loop in between; call `made` with the write or with the error."""
+        try:
+            next(parts)
+        except StopIteration as end:
+            made(end.value)
+        except KafkaError as error:
+            log.error("log operation failed error=%s", error.message)
+            made(error)
+        else:
+            asyncio.get_running_loop().call_soon(self._make, parts, made)
+
+    def run(self, directory: Directory, name: str, parts: CheckpointParts) -> Parts:
         """A scheduled task that begins the write of the checkpoint `name` in parts, and writes it in a thread. It does
         nothing while the disk still needs time for the one before.
         """

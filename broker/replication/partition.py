@@ -34,6 +34,7 @@ from odradek.storage.compaction import Cleaned
 from odradek.storage.config import AppendOrigin
 from odradek.storage.config import LogConfig as LogConfig
 from odradek.storage.flush import Flush
+from odradek.storage.folder_changes import FolderChange
 from odradek.storage.log import Log
 from odradek.storage.producers import Verification
 from odradek.storage.segments import LogSlice
@@ -334,16 +335,16 @@ class Replica:
 
     # ---- flushing
 
-    def flush_if_due(self, now_ms: int) -> None:
-        """Flush in a thread if `flush.ms` is over, or if rolled segments are not flushed yet."""
+    def flush_if_due(self, now_ms: int, scheduled: Worker) -> None:
+        """Flush in a thread if `flush.ms` is over, or, as `scheduled` work, if rolled segments are not flushed yet."""
         if self._flushing or self.machine.role is Role.OFFLINE:
             return
         if self.log.flush_due(now_ms):
             self._start_flush()
         elif self.log.recovery_point < self.log.active.base_offset:
-            self._start_flush(rolled_only=True)
+            self._start_flush(scheduled, rolled_only=True)
 
-    def _start_flush(self, *, rolled_only: bool = False) -> None:
+    def _start_flush(self, worker: Worker | None = None, *, rolled_only: bool = False) -> None:
         try:
             flush = self.log.start_flush(rolled_only=rolled_only)
         except KafkaError:
@@ -351,7 +352,9 @@ class Replica:
             return
         self._flushing = True
         flushed = self.log  # another log may have replaced it when the fsync ends
-        self._worker.run(flush.run, lambda error: self._flushed(flush, error if flushed is self.log else None))
+        (worker or self._worker).run(
+            flush.run, lambda error: self._flushed(flush, error if flushed is self.log else None)
+        )
 
     def _flushed(self, flush: Flush, error: BaseException | None) -> None:
         self._flushing = False
@@ -403,13 +406,16 @@ class Replica:
         """The end (exclusive) of the data that a consumer of this isolation level may read."""
         return self.last_stable_offset if isolation_level == READ_COMMITTED else self.machine.high_watermark
 
-    def delete_old_segments(self, now_ms: int) -> None:
-        """Apply retention by time and size, up to the high watermark."""
+    def start_retention(self, now_ms: int) -> FolderChange | None:
+        """Apply retention by time and size, up to the high watermark; None if there is nothing to remove.
+
+        The caller runs the change in a thread, then finishes it in the log. Raises KafkaError when the disk fails.
+        """
         with self.disk():
-            before = self.log.start_offset
-            self.log.delete_old_segments(high_watermark=self.machine.high_watermark, now_ms=now_ms)
-        if self.log.start_offset != before:
+            change = self.log.start_retention(high_watermark=self.machine.high_watermark, now_ms=now_ms)
+        if change is not None:
             self._check_start_offset()
+        return change
 
     def _check_start_offset(self) -> None:
         start, high_watermark = self.log.start_offset, self.machine.high_watermark
@@ -441,16 +447,14 @@ class Replica:
         """The cleaner has finished a pass over the log: update `machine.compacted_everywhere`."""
         self.machine.cleaned(self.cleaned_to)
 
-    def swap_in(self, cleaned: Cleaned) -> bool:
-        """Replace segments with the cleaned ones; False if the log was truncated or has lost segments meanwhile.
+    def start_swap(self, cleaned: Cleaned) -> FolderChange | None:
+        """Replace segments with the cleaned ones; None if the log was truncated or has lost segments meanwhile.
 
-        Raises KafkaError when the disk fails.
+        The caller runs the change in a thread, then finishes it in the log and calls `cleaned`. Raises KafkaError when
+        the disk fails.
         """
         with self.disk():
-            fits = self.log.swap_in(cleaned, now_ms=self._clock.now_ms())
-        if fits:
-            self.cleaned()
-        return fits
+            return self.log.start_swap(cleaned, now_ms=self._clock.now_ms())
 
     # ---- disk failure and removal
 

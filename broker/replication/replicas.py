@@ -11,7 +11,7 @@ replica that is not new, because its records may be in that directory.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
 from functools import partial
 from typing import Final, Protocol
@@ -20,10 +20,12 @@ from odradek.broker.config.broker_config import BrokerConfig
 from odradek.broker.config.topic_config import effective_values
 from odradek.broker.config.types import ConfigError
 from odradek.broker.replication.alter_log_dirs import ReplicaMoves
-from odradek.broker.replication.checkpoint_writes import CheckpointWrites
+from odradek.broker.replication.checkpoint_writes import CheckpointWrites, high_watermarks_of
 from odradek.broker.replication.partition import AlterPartitionManager, Replica, Replicas, Worker
+from odradek.broker.replication.scheduled_work import ScheduledWork
 from odradek.broker.replication.state.partition import PartitionMachine
 from odradek.broker.runtime.purgatory import check_and_complete
+from odradek.broker.runtime.scheduler import Parts
 from odradek.broker.runtime.timers import Clock
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.topic_partition import TopicPartition
@@ -34,7 +36,6 @@ from odradek.storage.descriptors import is_exhausted
 from odradek.storage.directories import Directories, emptiest
 from odradek.storage.directory import Directory
 from odradek.storage.log import Log
-from odradek.storage.offset_checkpoints import OffsetOf
 
 log = logging.getLogger(__name__)
 
@@ -44,8 +45,8 @@ REPLICAS_AT_ONCE: Final = 1000
 PART_NS: Final = 2_000_000
 """How long they may take, beside the last of them: retention rolls logs and renames their files, with tens of calls of
 the system for each log."""
-Parts = Generator[None, None, None]
-"""The parts of a scheduled task, each of which leaves the replicas consistent."""
+MOST_SCHEDULED: Final = 2
+"""Calls of scheduled tasks that wait for the disk at a time, of which one at least has a thread."""
 OF_THE_BROKER: Final = {"max_producer_ids": "odradek.max.producer.ids.per.partition"}
 LOG_PROPERTIES = {
     field.name: field.name.replace("_", ".")
@@ -101,6 +102,7 @@ class ReplicaHost:
         self._worker = worker
         self._alter_partition_manager = alter_partition_manager
         self._on_failure = on_failure
+        self._scheduled = ScheduledWork(worker, MOST_SCHEDULED)
         self.checkpoints = CheckpointWrites(worker)
         self.moves = ReplicaMoves(directories, replicas, clock, worker)
         for directory in directories:
@@ -243,22 +245,43 @@ class ReplicaHost:
         now_ms = self._clock.now_ms()
         for replica in self._in_parts():
             if replica is None:
-                yield
+                yield None
             elif replica.log.failure is None and not is_cleaning(replica.log.directory):
-                quietly(replica.delete_old_segments, now_ms)
-        self.purge()
+                yield from self._scheduled.until_free()
+                if not is_cleaning(replica.log.directory):
+                    quietly(self._delete_old_segments, replica, now_ms)
+        yield from self.purge()
 
-    def purge(self) -> None:
+    def _delete_old_segments(self, replica: Replica, now_ms: int) -> None:
+        change, changed = replica.start_retention(now_ms), replica.log
+        if change is None:
+            return
+
+        def finish(_: BaseException | None) -> None:
+            with replica.disk():
+                changed.finish_change(change)
+
+        self._scheduled.run(change.run, partial(quietly, finish))
+
+    def purge(self) -> Parts:
         """Remove the files and logs whose delay (`file.delete.delay.ms`) is over, and retry moves that failed for lack
         of disk space.
         """
         now_ms = self._clock.now_ms()
-        for directory in self._online():
-            quietly(directory.purge, now_ms)
-            for each in [*directory.logs.values(), *directory.futures.values()]:
+        for directory in self._directories:
+            if directory.failure is not None:
+                continue
+            remove = directory.take_due(now_ms)
+            if remove is not None:
+                yield from self._scheduled.until_free()
+                self._scheduled.run(remove, partial(self._deleted, directory))
+            for number, each in enumerate([*directory.logs.values(), *directory.futures.values()], 1):
                 delete = each.deletions.take_due(now_ms)
                 if delete is not None:
-                    self._worker.run(delete, partial(self._deleted, directory))
+                    yield from self._scheduled.until_free()
+                    self._scheduled.run(delete, partial(self._deleted, directory))
+                elif not number % REPLICAS_AT_ONCE:
+                    yield None
         self.moves.retry()
 
     def _deleted(self, directory: Directory, error: BaseException | None) -> None:
@@ -287,16 +310,17 @@ class ReplicaHost:
         now_ms = self._clock.now_ms()
         for replica in self._in_parts():
             if replica is None:
-                yield
+                yield None
                 continue
-            replica.flush_if_due(now_ms)
+            yield from self._scheduled.until_free()
+            replica.flush_if_due(now_ms, self._scheduled)
 
     def expire_producers(self) -> Parts:
         """Remove the state of producers that have not written for `producer.id.expiration.ms`."""
         now_ms, age_ms = self._clock.now_ms(), int(self._config["producer.id.expiration.ms"])
         for replica in self._in_parts():
             if replica is None:
-                yield
+                yield None
                 continue
             replica.log.producers.expire(now_ms, age_ms)
 
@@ -304,7 +328,7 @@ class ReplicaHost:
         """Request ISRs without the followers that have fallen behind."""
         for replica in self._in_parts():
             if replica is None:
-                yield
+                yield None
                 continue
             replica.shrink_isr()
 
@@ -319,22 +343,11 @@ class ReplicaHost:
             yield from self.checkpoints.run(directory, START_OFFSETS, directory.checkpoints.begin_start_offsets())
 
     def write_high_watermarks(self) -> Parts:
-        """Checkpoint the high watermarks, in threads. Logs without a replica, because no control request has named them
-        yet, keep their checkpoint.
-        """
+        """Checkpoint the high watermarks, in threads."""
         for directory in self._online():
-            marks = self._high_watermarks_of(directory)
+            marks = high_watermarks_of(directory, self._replicas)
             parts = directory.checkpoints.begin_in_parts(HIGH_WATERMARKS, marks, if_changed=True)
             yield from self.checkpoints.run(directory, HIGH_WATERMARKS, parts)
-
-    def _high_watermarks_of(self, directory: Directory) -> OffsetOf:
-        noted = directory.high_watermarks
-
-        def offset_of(name: TopicPartition, _: Log) -> int | None:
-            replica = self._replicas.get(*name)
-            return noted.get(name) if replica is None else replica.machine.high_watermark
-
-        return offset_of
 
     def retire(self) -> None:
         """The broker stops: take the replicas offline and end moves between directories."""
@@ -345,7 +358,7 @@ class ReplicaHost:
     def close(self, broker_epoch: int = -1) -> None:
         """Flush and close every log, write the checkpoints and the clean shutdown files. Call `retire` before."""
         for directory in self._online():
-            marks = self._high_watermarks_of(directory)
+            marks = high_watermarks_of(directory, self._replicas)
             for _ in _quiet_parts(directory.checkpoints.write_in_parts(HIGH_WATERMARKS, marks, if_changed=True)):
                 pass
         for directory in self._directories:

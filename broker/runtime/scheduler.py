@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 
 from odradek.broker.runtime.timers import Clock, Timer, Timers
 
@@ -39,8 +40,14 @@ class ThreadWorker:
         await self._loop.run_in_executor(None, self._pool.shutdown)
 
 
-Job = Callable[[], Generator[None, None, None] | None]
-"""A job; a generator runs up to its end, and the event loop serves others at each `yield`."""
+Wait = Callable[[Callable[[], None]], None]
+"""Calls its argument once, on the event loop, when a job may continue."""
+Parts = Generator[Wait | None, None, None]
+"""The parts of a job: the event loop serves others at each `yield`. After None the next part runs in a later iteration
+of the loop, after a `Wait` when that is over.
+"""
+Job = Callable[[], Parts | None]
+"""A job; one with parts runs up to their end."""
 
 
 class Periodic:
@@ -72,21 +79,23 @@ class Periodic:
         else:
             self._run_part(parts, name, interval_ms, job)
 
-    def _run_part(
-        self, parts: Generator[None, None, None], name: str, interval_ms: Callable[[], int], job: Job
-    ) -> None:
-        """Run one part of a job; the next one runs in a later iteration of the event loop."""
+    def _run_part(self, parts: Parts, name: str, interval_ms: Callable[[], int], job: Job) -> None:
+        """Run one part of a job, and have the next one run later."""
         if self._closed:
             parts.close()
             return
         try:
-            next(parts)
+            wait = next(parts)
         except StopIteration:
             pass
         except Exception:
             log.exception("scheduled job failed job=%s retry_ms=%d", name, interval_ms())
         else:
-            asyncio.get_running_loop().call_soon(self._run_part, parts, name, interval_ms, job)
+            proceed = partial(self._run_part, parts, name, interval_ms, job)
+            if wait is None:
+                asyncio.get_running_loop().call_soon(proceed)
+            else:
+                wait(proceed)
             return
         self.every(name, interval_ms, job)
 

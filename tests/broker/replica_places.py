@@ -10,6 +10,7 @@ from odradek.broker.config.broker_config import BrokerConfig
 from odradek.broker.replication.partition import Replica, Replicas
 from odradek.broker.replication.replicas import ReplicaHost
 from odradek.broker.replication.state.partition import LeaderAndIsr, PendingIsr
+from odradek.broker.runtime.scheduler import Parts
 from odradek.storage.config import LogConfig
 from odradek.storage.directories import Directories, open_all
 from odradek.storage.directory import DirectoryRequest
@@ -93,6 +94,12 @@ class Places:
 
     def move(self, path: str, name: tuple[str, int] = NAME) -> None:
         self.host.moves.alter_log_dir(name, path)
+
+    def carry_out(self, task: Parts) -> None:
+        """Carry out a scheduled task on logs; the threads work whenever it waits for one."""
+        for wait in task:
+            if wait is not None:
+                assert self.hands.turn()
 
     def settle(self) -> None:
         """Run all work that waits."""

@@ -221,7 +221,10 @@ def test_deleted_logs_are_removed_after_the_clock_was_set_back(tmp_path: Path) -
     (tmp_path / "t-0.x-delete").mkdir()
     deleted = LogsToDelete(Folder(OsDisk(), str(tmp_path)))
     deleted.add("t-0.x-delete", NOW_MS + 1000)
-    deleted.purge(NOW_MS)
-    assert deleted.purge(NOW_MS - HOURS_MS) == NOW_MS - HOURS_MS + 1000
-    assert deleted.purge(NOW_MS - HOURS_MS + 1000) is None
+    assert deleted.take_due(NOW_MS) is None
+    assert deleted.take_due(NOW_MS - HOURS_MS) is None
+    assert deleted.take_due(NOW_MS - HOURS_MS + 999) is None
+    remove = deleted.take_due(NOW_MS - HOURS_MS + 1000)
+    assert remove is not None
+    remove()
     assert not (tmp_path / "t-0.x-delete").exists()

@@ -52,7 +52,8 @@ class Compacted(Places):
         cleaners = CleanersHere(self.disk, self.hands)
         checkpoints = CheckpointWrites(self.hands)
         directories = list(self.directories)
-        LogCleaner(config, directories, self.replicas, cleaners, Clock(), Random(1), checkpoints).clean_due_logs()
+        cleaner = LogCleaner(config, directories, self.replicas, cleaners, Clock(), Random(1), checkpoints, self.hands)
+        cleaner.clean_due_logs()
         self.settle()
 
     def checkpoint(self) -> None:

@@ -25,7 +25,7 @@ def test_retention_of_many_logs_is_done_in_parts(monkeypatch: pytest.MonkeyPatch
         time_ns[0] += replicas.PART_NS // IN_A_PART + 1
         parts[-1] += 1
 
-    monkeypatch.setattr(Replica, "delete_old_segments", takes_time)
+    monkeypatch.setattr(Replica, "start_retention", takes_time)
     monkeypatch.setattr(places.host._clock, "monotonic_ns", lambda: time_ns[0])
     task = places.host.delete_old_segments(lambda directory: False)
     while next(task, COUNT) is None:

@@ -10,8 +10,7 @@ from unittest import mock
 
 from odradek.broker.replication import log_cleaner
 from odradek.protocol.batch import CONTROL, Header
-from odradek.storage import cleanable, compaction_checkpoint, recovery, swap
-from odradek.storage import log as log_module
+from odradek.storage import cleanable, compaction_checkpoint, folder_changes, recovery, swap
 from odradek.storage.compaction import _batches, _DirtyMap, _payload, _Rewriting
 from odradek.storage.compaction_checkpoint import CompactionCheckpoint
 from odradek.storage.disk import Folder
@@ -226,7 +225,7 @@ def unsynced_swap(number: int = 2) -> Iterator[None]:
         with mock.patch.object(Folder, "sync", sync):
             return real_swap_in(*arguments)
 
-    with mock.patch.object(log_module, "swap_in", swap_in):
+    with mock.patch.object(folder_changes, "swap_in", swap_in):
         yield
 
 
@@ -284,8 +283,8 @@ def checkpoint_after_the_swap() -> Iterator[None]:
             real_note(*noted.pop())
 
     with (
-        mock.patch.object(log_module, "note", lambda *arguments: noted.append(arguments)),
-        mock.patch.object(log_module, "swap_in", swap_in),
+        mock.patch.object(folder_changes, "note", lambda *arguments: noted.append(arguments)),
+        mock.patch.object(folder_changes, "swap_in", swap_in),
     ):
         yield
 

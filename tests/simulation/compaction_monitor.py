@@ -25,6 +25,7 @@ from odradek.broker.replication.partition import Replica
 from odradek.broker.replication.state.partition import Role
 from odradek.protocol.topic_partition import TopicPartition
 from odradek.storage.compaction import Cleaned
+from odradek.storage.folder_changes import FolderChange
 from odradek.storage.log import Log
 from tests.simulation.committed import Committed, WrittenBatch, records_of
 from tests.simulation.monitor import Batch, Monitor, ViolationError, prefix
@@ -98,14 +99,20 @@ class CompactionMonitor(Monitor):
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        monitor, real_swap_in = self, Replica.swap_in
+        monitor, real_start_swap = self, Log.start_swap
 
-        def swap_in(replica: Replica, cleaned: Cleaned) -> bool:
-            fits = real_swap_in(replica, cleaned)
-            if fits:
-                with monitor.remembering():
-                    monitor._swapped(replica.log, cleaned)
-            return fits
+        def start_swap(log: Log, cleaned: Cleaned, *, now_ms: int) -> FolderChange | None:
+            change = real_start_swap(log, cleaned, now_ms=now_ms)
+            if change is not None:
+                apply = change.apply
+
+                def applied() -> None:
+                    apply()
+                    with monitor.remembering():
+                        monitor._swapped(log, cleaned)
+
+                change.apply = applied
+            return change
 
         with super().listening():
             received = Log.append_replicated  # which notifies the monitor of the changes
@@ -118,7 +125,7 @@ class CompactionMonitor(Monitor):
                     monitor._follows = False
 
             with (
-                mock.patch.object(Replica, "swap_in", swap_in),
+                mock.patch.object(Log, "start_swap", start_swap),
                 mock.patch.object(Log, "append_replicated", append_replicated),
             ):
                 yield

@@ -227,8 +227,10 @@ def test_a_deleted_log_is_renamed_at_once_and_removed_later(tmp_path: Path) -> N
     assert len(deleted) == 2
     assert all(len(name) <= 255 for name in deleted)
     assert len(deleted[1]) == len("x-3.") + 32 + len("-delete")
-    assert directory.purge(NOW_MS + 99) == NOW_MS + 100
-    assert directory.purge(NOW_MS + 100) is None
+    assert directory.take_due(NOW_MS + 99) is None
+    remove = directory.take_due(NOW_MS + 100)
+    assert remove is not None
+    remove()
     assert not list(tmp_path.glob("*-delete"))
     assert refusal(lambda: directory.delete_log(("y", 0), now_ms=NOW_MS)).code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert refusal(lambda: directory.create_log(("x", 3), TOPIC_ID, LogConfig(), now_ms=NOW_MS)).code is (
@@ -247,7 +249,9 @@ def test_interrupted_deletions_are_finished_and_stray_logs_kept(tmp_path: Path) 
     (tmp_path / "a file of somebody else").write_bytes(b"")
     directory = Directory.open(str(tmp_path), request())
     assert directory.logs == {}
-    assert directory.purge(NOW_MS) is None
+    remove = directory.take_due(NOW_MS)
+    assert remove is not None
+    remove()
     assert sorted(each.name[-7:] for each in tmp_path.iterdir() if each.is_dir()) == ["-future", "f-stray"]
     directory.close(now_ms=NOW_MS)
 

@@ -254,6 +254,12 @@ HEADS: list[Step] = [
     ("delete records", lambda life: life.delete_records(life.log.end_offset)),
     ("retention", Life.retain),
     ("append", Life.append),
+    ("flush", Life.flush),
+    ("roll", lambda life: life.log.roll(NOW_MS)),
+    ("append", Life.append),
+    ("delete records", lambda life: life.delete_records(life.log.end_offset)),
+    ("retention of all but the new segment", Life.retain),
+    ("append", Life.append),
     ("kill", Life.be_killed),
     ("purge", Life.purge),
     ("restart", Life.restart),
@@ -489,3 +495,40 @@ def test_a_data_directory_survives_a_loss_of_power_with_all_flushed_records() ->
     log.flush(now_ms=NOW_MS)
     disk.lose_power(keep_nothing)
     assert Directory.open(path, request, disk).logs[NAME].end_offset == 1
+
+
+def test_no_segment_is_removed_before_the_name_of_the_next_one_is_durable() -> None:
+    """A roll does not wait for the disk. Without this wait a loss of power leaves no segment at all, and the offsets of
+    the removed one are given to other records.
+    """
+    life = Life(MemoryDisk())
+    life.open()
+    life.append()
+    life.flush()
+    life.log.roll(NOW_MS)
+    life.append()
+    life.delete_records(life.synced)
+    life.retain()
+    assert len(life.log.segments) == 1
+    ends = set()
+    for seed in range(30):
+        disk = life.disk.fork()
+        disk.lose_power(at_random(Random(seed), 0))
+        again = Life(disk)
+        again.open()
+        ends.add(again.log.end_offset)
+    assert ends == {life.synced, life.log.end_offset}
+
+
+def test_a_flush_makes_the_name_of_a_new_segment_durable() -> None:
+    life = Life(MemoryDisk())
+    life.open()
+    life.append()
+    life.flush()
+    life.log.roll(NOW_MS)
+    life.append()
+    life.flush()
+    life.disk.lose_power(keep_nothing)
+    end_offset = life.log.end_offset
+    life.open()
+    assert life.log.end_offset == end_offset
