@@ -346,7 +346,7 @@ class Directory:
         log.topic_id = topic_id
 
     def delete_log(self, name: TopicPartition, *, now_ms: int, is_future: bool = False) -> None:
-        """Delete a log: its directory is renamed at once and a function of `take_due` removes it later. Raises KafkaError."""
+        """Delete a log: its directory is renamed at once and removed later (`take_due`). Raises KafkaError."""
         self._failure.refuse_if_offline()
         log = (self.futures if is_future else self.logs).pop(name, None)
         if log is None:
@@ -356,7 +356,7 @@ class Directory:
         self.discard(log, now_ms=now_ms)
 
     def discard(self, log: Log, *, now_ms: int) -> None:
-        """Rename the directory of a log that is in no list any more; a function of `take_due` removes it. Raises KafkaError."""
+        """Rename the directory of a log that is in no list, to be removed later (`take_due`). Raises KafkaError."""
         new_name = delete_name((log.topic, log.partition), self._random)
         try:
             log.move(self._folder / new_name)

@@ -39,6 +39,8 @@ LOG: Final = {
 PROPERTIES: Final = {"log.retention.check.interval.ms": "5000", "log.flush.offset.checkpoint.interval.ms": "10000"}
 LONE: Final = "lone"
 FETCH, CREATE_TOPICS = 11, 5
+
+ENV = {"STALLS_FILE": "/tmp/stalls.jsonl", "PYTHONPATH": str(Path(__file__).parent / "stalls_seam")}
 _BUCKET: Final = re.compile(r'odradek_event_loop_stall_seconds_bucket\{le="([^"]+)"\} (\S+)')
 
 
@@ -46,7 +48,7 @@ class MeasuredBroker(BrokerProcess):
     """A broker with a page of metrics, without which it does not measure its loop."""
 
     def __init__(self, folder: Path) -> None:
-        super().__init__(folder, PROPERTIES, command=OWN_COMMAND)
+        super().__init__(folder, PROPERTIES, command=OWN_COMMAND, environment=ENV)
         self._page = f"{HOST}:{free_port(HOST)}"
 
     def _arguments(self) -> list[str]:
