@@ -15,6 +15,7 @@ from odradek.broker.metadata.state.topics import is_internal
 from odradek.broker.replication.delayed_delete_records import INVALID_LOW_WATERMARK, DelayedDeleteRecords, Result
 from odradek.broker.replication.partition import Replica, Replicas
 from odradek.broker.runtime.purgatory import DelayedOperationPurgatory
+from odradek.broker.runtime.turns import each as items_of
 from odradek.broker.security.auth_helper import AuthHelper
 from odradek.broker.security.state.acls import AclOperation, ResourceType
 from odradek.protocol import messages as m
@@ -50,9 +51,9 @@ class DeleteRecords:
         waiting: list[tuple[Replica, int, Result]] = []
         names = (topic.name for topic in request.topics)
         allowed = self._auth.filter_by_authorized(call, AclOperation.DELETE, ResourceType.TOPIC, names)
-        for name, offsets in _by_topic(request).items():
+        for name, offsets in items_of(_by_topic(request).items()):
             results = []
-            for index, wanted in offsets.items():
+            for index, wanted in items_of(offsets.items()):
                 result = Result(partition_index=index, low_watermark=INVALID_LOW_WATERMARK)
                 results.append(result)
                 try:
@@ -69,7 +70,7 @@ class DeleteRecords:
         if not waiting:
             return response
         operation = DelayedDeleteRecords(call, response, waiting, self._runs)
-        leaders = dict.fromkeys(replica for replica, _, _ in waiting)
+        leaders = dict.fromkeys(replica for replica, _, _ in items_of(waiting))
         self._purgatory.try_complete_else_watch(operation, leaders, request.timeout_ms)
         return None
 

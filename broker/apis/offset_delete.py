@@ -34,7 +34,7 @@ class OffsetDelete:
         if not self._auth.authorize(call, AclOperation.DELETE, ResourceType.GROUP, request.group_id):
             return Response(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
         topics: dict[str, Response.OffsetDeleteResponseTopic] = {}
-        wanted: list[tuple[TopicPartition, Response.OffsetDeleteResponsePartition]] = []
+        wanted: dict[TopicPartition, list[Response.OffsetDeleteResponsePartition]] = {}
         for topic in request.topics:
             refusal, count = self._partition_count(call, topic.name)
             answers = [
@@ -44,17 +44,15 @@ class OffsetDelete:
             if not answers:
                 continue
             topics.setdefault(topic.name, Response.OffsetDeleteResponseTopic(name=topic.name)).partitions += answers
-            wanted += [
-                ((topic.name, answer.partition_index), answer)
-                for answer in items_of(answers)
-                if 0 <= answer.partition_index < count
-            ]
-        partitions = [partition for partition, _ in items_of(wanted)]
-        error, codes = self._offsets.delete_offsets(request.group_id, partitions)
+            for answer in items_of(answers):
+                if 0 <= answer.partition_index < count:
+                    wanted.setdefault((topic.name, answer.partition_index), []).append(answer)
+        error, codes = self._offsets.delete_offsets(request.group_id, list(wanted))
         if error:
             return Response(error_code=error)
-        for (_, answer), code in items_of(zip(wanted, codes, strict=True)):
-            answer.error_code = code
+        for repeated, code in items_of(zip(wanted.values(), codes, strict=True)):
+            for answer in items_of(repeated):
+                answer.error_code = code
         return Response(topics=list(topics.values()))
 
     def _partition_count(self, call: Call, name: str) -> tuple[ErrorCode, int]:

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 FETCHED_AT_ONCE: Final = 1000
 """Offsets that are read before the loop serves others, in the turn of a large request."""
+DELETED_AT_ONCE: Final = 1000
+"""Offsets whose tombstones are one append: three milliseconds."""
 
 
 class OffsetMetadataManager:
@@ -163,16 +165,28 @@ class OffsetMetadataManager:
         return 0 if group is None else group.offsets.count
 
     def delete_offsets(self, group_id: str, partitions: list[TopicPartition]) -> tuple[ErrorCode, list[ErrorCode]]:
-        """OffsetDelete: one code for all, and when that is NONE one for each partition."""
-        error, group = self._groups.look_up(group_id)
-        if group is None:
-            return error or ErrorCode.GROUP_ID_NOT_FOUND, []
-        try:
-            codes, effects = group.delete_offsets(partitions, self._groups.now())
-        except KafkaError as refused:
-            return refused.code, []
-        self._groups.perform_last(group, effects)
-        return COMMIT_ERRORS.get(group.refusal, group.refusal), codes
+        """OffsetDelete: one code for all, and when that is NONE one for each partition.
+
+        The offsets of many partitions are deleted in parts; a part that the log rejects ends the request.
+        """
+        codes: list[ErrorCode] = []
+        for first in items_of(range(0, max(1, len(partitions)), DELETED_AT_ONCE)):
+            error, group = self._groups.look_up(group_id)
+            if group is None and first and not error:  # nothing was left of it after the part before
+                codes += [ErrorCode.NONE] * (len(partitions) - first)
+                break
+            if group is None:
+                return error or ErrorCode.GROUP_ID_NOT_FOUND, []
+            part = partitions[first : first + DELETED_AT_ONCE]
+            try:
+                of_part, effects = group.delete_offsets(part, self._groups.now())
+            except KafkaError as refused:
+                return refused.code, []
+            self._groups.perform_last(group, effects)
+            if group.refusal:
+                return COMMIT_ERRORS.get(group.refusal, group.refusal), codes
+            codes += of_part
+        return ErrorCode.NONE, codes
 
     def forget_partitions(self, partitions: list[TopicPartition]) -> None:
         """Remove the offsets that any group here has of these deleted topic partitions."""

@@ -6,6 +6,8 @@ has one array that is filled up to the size; everything else in it is as small a
 - `smallest`: every field has its smallest encoding, so that there are as many elements as possible;
 - `repeated`: every element names the same existing topic, group or id;
 - `distinct`: every element has another name;
+- `nested`: every element names the same, and has one element in each array inside it (elements with arrays only);
+- `numbers`: every element names the same topic and another partition (elements with numbers of partitions only);
 - `tags`: no array, but unknown tagged fields of two bytes (flexible versions only);
 - `strings`: elements whose strings have the largest allowed length.
 """
@@ -27,7 +29,9 @@ from odradek.protocol.primitives import MAX_STRING, uvarint
 
 TOPIC: Final = "orders"
 GROUP: Final = "group"
-SHAPES: Final = ("smallest", "repeated", "distinct", "strings")
+NESTED: Final = "nested"
+NUMBERED: Final = "numbers"
+SHAPES: Final = ("smallest", "repeated", "distinct", NESTED, NUMBERED, "strings")
 NUMBERS_BY_NAME: Final = {
     "acks": 1,
     "timeout_ms": 1000,
@@ -53,6 +57,11 @@ GROUP_NAMES: Final = frozenset({"group_id", "groups", "group_ids", "groups_names
 STRINGS_BY_NAME: Final = {"member_id": "member", "protocol_type": "consumer", "client_software_name": "hostile"}
 NAME: Final = "QQQQQ"
 """In an element of `distinct`, the place of a name."""
+NUMBER: Final = b"QQQQ"
+"""In an element of `numbers`, the place of a number."""
+PARTITION_NUMBERS: Final = frozenset(
+    {"partition", "partitions", "partition_index", "partition_indexes", "partition_id", "index"}
+)
 TAG: Final = b"\x7f\x00"
 """An unknown tag without a value."""
 
@@ -89,7 +98,7 @@ def requests(
         if array is not None and array != _name(path):
             continue
         for kind in SHAPES:
-            if kind in shapes and (kind == "smallest" or _names(shape, path)):
+            if kind in shapes and _is_of_use(shape, path[-1], kind):
                 yield _Writer(shape, kind, topic_id).request(path, size)
     if shape.flexible and "tags" in shapes:
         count = size // len(TAG)
@@ -123,12 +132,22 @@ def _name(path: tuple[Field, ...]) -> str:
     return ".".join(field.attribute for field in path)
 
 
-def _names(shape: Shape, path: tuple[Field, ...]) -> bool:
-    """Whether the elements of the array contain a string."""
-    field = path[-1]
+def _is_of_use(shape: Shape, field: Field, kind: str) -> bool:
+    """Whether elements of this kind differ from the smallest ones: by a string in them, or by an array."""
+    if kind == "smallest":
+        return True
     if not field.is_struct:
-        return field.type == "string"
-    return any(each.type == "string" and not each.is_array for each in shape.present(shape.message.structs[field.type]))
+        return _is_partition(field) if kind == NUMBERED else field.type == "string" and kind != NESTED
+    inside = list(shape.present(shape.message.structs[field.type]))
+    if kind == NESTED:
+        return any(each.is_array for each in inside)
+    if kind == NUMBERED:
+        return any(_is_partition(each) and not each.is_array for each in inside)
+    return any(each.type == "string" and not each.is_array for each in inside)
+
+
+def _is_partition(field: Field) -> bool:
+    return field.type == "int32" and field.attribute in PARTITION_NUMBERS
 
 
 def _framed(api_key: int, version: int, body: bytes) -> bytes:
@@ -177,6 +196,9 @@ class _Writer:
         if self._kind == "distinct":
             around = element.split(NAME.encode())
             data = b"".join(name.join(around) for name in islice(_distinct_names(), self._count))
+        elif self._kind == NUMBERED:
+            around = element.split(NUMBER)
+            data = b"".join(struct.pack(">i", number).join(around) for number in range(self._count))
         else:
             data = element * self._count
         return self._length(field, self._count) + data
@@ -190,6 +212,8 @@ class _Writer:
         """A field outside of the path: arrays are empty, or null where they may be."""
         nullable = self._shape.is_nullable(field)
         if field.is_array:
+            if kind == NESTED:
+                return self._length(field, 1) + self._element(field)
             if nullable:
                 return b"\0" if self._shape.is_compact(field) else struct.pack(">i", -1)
             return self._length(field, 0)
@@ -199,7 +223,9 @@ class _Writer:
 
     def _single(self, field: Field, kind: str) -> bytes:
         if field.type == "uuid":
-            return self._topic_id if kind == "repeated" else bytes(16)
+            return self._topic_id if kind in ("repeated", NESTED, NUMBERED) else bytes(16)
+        if kind == NUMBERED and _is_partition(field):
+            return NUMBER
         if field.type in NUMBERS:
             number = NUMBERS_BY_NAME.get(field.attribute, 0)
             return struct.pack(">" + NUMBERS[field.type], number)
@@ -209,7 +235,7 @@ class _Writer:
                 return b"\0" if null else b"\1"
             return struct.pack(">i", -1 if null else 0)
         nullable = self._shape.is_nullable(field)
-        if nullable and kind in ("smallest", "repeated") and field.attribute not in ("name", "topic"):
+        if nullable and kind in ("smallest", "repeated", NESTED, NUMBERED) and field.attribute not in ("name", "topic"):
             return b"\0" if self._shape.is_compact(field) else struct.pack(">h", -1)
         data = self._text(field, kind).encode()
         return (uvarint(len(data) + 1) if self._shape.is_compact(field) else struct.pack(">h", len(data))) + data

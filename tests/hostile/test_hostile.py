@@ -21,7 +21,7 @@ from tests.hostile.attack import attack, prepare
 from tests.hostile.clients import CLIENTS
 from tests.hostile.clients import prepare as prepare_clients
 from tests.hostile.misbehavior import misbehave
-from tests.hostile.requests import SHAPES, requests
+from tests.hostile.requests import NESTED, NUMBERED, SHAPES, requests
 from tests.hostile.stretches import MEASURED, Stretches
 from tests.hostile.survey import CROWD, SIZES, Attempt, Cost, Costs, attempts, becomes_idle, read, summary, table
 from tests.support.eventually import eventually
@@ -194,7 +194,7 @@ def test_the_generator_makes_requests_that_can_be_decoded() -> None:
                 data = request.frame[4:]
                 _, end = m.request_class(key).decode_prefix(data, version, read_request_header(data).body)
                 assert end == len(data), request.name
-                assert len(data) >= 1000, request.name
+                assert len(data) >= 900, request.name  # whole elements only
                 shapes.add(request.shape)
     assert shapes == {*SHAPES, "tags"}
 
@@ -209,7 +209,7 @@ def test_a_survey_goes_from_all_small_requests_to_crowds_of_the_costliest() -> N
     alone = [(each.size, each.version, each.shape) for each in costs if each.connections == 1]
     small, middle, large = SIZES
     assert {(version, shape) for size, version, shape in alone if size == small} == {
-        *((version, shape) for version in range(3) for shape in SHAPES),
+        *((version, shape) for version in range(3) for shape in SHAPES if shape not in (NESTED, NUMBERED)),
         (2, "tags"),
     }
     assert [each for each in alone if each[0] == middle] == [(middle, version, "strings") for version in range(3)]

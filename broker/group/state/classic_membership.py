@@ -100,9 +100,9 @@ class Membership:
         """Whether the members are consumers with readable subscriptions."""
         return self.group.knows_subscriptions
 
-    def subscribes_to(self, topic: str) -> bool:
-        """Whether a member consumes this topic; True also where the subscriptions are unknown."""
-        return self.group.subscribes_to(topic)
+    def subscribed(self, topics: Iterable[str]) -> set[str]:
+        """Which of these topics a member consumes; all of them where the subscriptions are unknown."""
+        return {topic for topic in topics if self.group.subscribes_to(topic)}
 
     @property
     def armed(self) -> dict[TimerName, int]:

@@ -36,6 +36,7 @@ Timers, by name: ("session", id), ("rebalance", id), and for classic members ("j
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import partial
 from typing import Any, Final
 
@@ -376,9 +377,9 @@ class ConsumerMembership:
         """Do nothing: a commit does not renew the session in this protocol."""
         return []
 
-    def subscribes_to(self, topic: str) -> bool:
-        """Whether a member consumes this topic."""
-        return any(topic in self.group_members.topics_of(member) for member in self.group_members.members.values())
+    def subscribed(self, topics: Iterable[str]) -> set[str]:
+        """Which of these topics a member consumes: each subscription is read once, however many topics there are."""
+        return self.group_members.subscribed(topics)
 
 
 def _updated(known: ConsumerMember, request: HeartbeatRequest) -> ConsumerMember:

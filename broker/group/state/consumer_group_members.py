@@ -11,7 +11,7 @@ it (KIP-1251). A partition in either part belongs to that member and cannot be a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import Enum, IntEnum
 from typing import Final, NamedTuple
 
@@ -228,6 +228,18 @@ class ConsumerGroupMembers:
         if found is None:
             return member.names
         return tuple(sorted({*member.names, *found.topics}))
+
+    def subscribed(self, topics: Iterable[str]) -> set[str]:
+        """Which of these topics a member subscribes to, by name or by expression."""
+        asked = set(topics)
+        found: set[str] = set()
+        for member in self.members.values():
+            found.update(asked.intersection(member.names))
+        for expression in self._subscribers:
+            resolved = self.resolved.get(expression)
+            if resolved is not None:
+                found.update(asked.intersection(resolved.topics))
+        return found
 
     def _disown(self, member_id: str) -> None:
         member = self.members.get(member_id)

@@ -341,9 +341,9 @@ class Group:
             raise KafkaError(
                 ErrorCode.NON_EMPTY_GROUP, f"group {self.group_id} is in use by {membership.protocol_type}"
             )
-        in_use = [not is_empty and membership.subscribes_to(topic) for topic, _ in partitions]
-        free = [partition for partition, used in zip(partitions, in_use, strict=True) if not used]
-        codes = [ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if used else ErrorCode.NONE for used in in_use]
+        in_use = set() if is_empty else membership.subscribed({topic for topic, _ in partitions})
+        free = [partition for partition in partitions if partition[0] not in in_use]
+        codes = [ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if topic in in_use else NO_ERROR for topic, _ in partitions]
         return codes, self._write_tombstones(self.offsets.remove(free), now) if free else []
 
     def forget(self, partitions: list[TopicPartition], now: Now) -> list[Effect]:
@@ -355,7 +355,7 @@ class Group:
         membership, retention_ms = self.membership, self._settings.offsets_retention_ms
         expired = Removed()
         if isinstance(membership, ConsumerMembership):
-            expired = self.offsets.expire(now.wall_ms, retention_ms, None, membership.subscribes_to)
+            expired = self.offsets.expire(now.wall_ms, retention_ms, None, membership.subscribed)
         elif membership.protocol_type is None:
             expired = self.offsets.expire(now.wall_ms, retention_ms, None)
         elif membership.state is ClassicGroupState.EMPTY:
@@ -365,7 +365,7 @@ class Group:
             and membership.protocol_type == CONSUMER
             and membership.knows_subscriptions
         ):
-            expired = self.offsets.expire(now.wall_ms, retention_ms, None, membership.subscribes_to)
+            expired = self.offsets.expire(now.wall_ms, retention_ms, None, membership.subscribed)
         return self._write_tombstones(expired, now)
 
     def _write_tombstones(self, removed: Removed, now: Now) -> list[Effect]:

@@ -254,23 +254,29 @@ class Offsets:
         )
 
     def expire(
-        self, now_ms: int, retention_ms: int, base_ms: int | None, keep: Callable[[str], bool] | None = None
+        self,
+        now_ms: int,
+        retention_ms: int,
+        base_ms: int | None,
+        kept: Callable[[Iterable[str]], set[str]] | None = None,
     ) -> Removed:
         """Remove offsets whose retention has passed, counted from `base_ms` (None: from each commit). Returns them.
 
-        Topics for which `keep` returns True are not removed.
+        `kept` returns those of some topics whose offsets are not removed; it is called where there are expired ones.
         """
         expired = [
             partition
             for partition, (_, committed) in self._committed.items()
             if not self.is_unstable(partition)
-            and (keep is None or not keep(partition[0]))
             and (
                 now_ms >= committed.expire_ms
                 if committed.expire_ms != NO_EXPIRY
                 else now_ms - (committed.commit_ms if base_ms is None else base_ms) >= retention_ms
             )
         ]
+        if kept is not None and expired:
+            topics = kept({topic for topic, _ in expired})
+            expired = [partition for partition in expired if partition[0] not in topics]
         return self.remove(expired)
 
     def _drop_pending(self, producer_id: int, partition: TopicPartition) -> None:
