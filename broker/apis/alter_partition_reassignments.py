@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from odradek.broker.controller.controller import Controller
 from odradek.broker.runtime.request_tasks import RequestTasks
 from odradek.broker.runtime.turns import each as items_of
+from odradek.broker.runtime.turns import keep
 from odradek.broker.security.auth_helper import AuthHelper
 from odradek.broker.security.state.acls import AclOperation
 from odradek.protocol import messages as m
@@ -46,11 +47,13 @@ class AlterPartitionReassignments:
     async def _reassign(self, call: Call, request: m.AlterPartitionReassignmentsRequest) -> None:
         allowed = request.allow_replication_factor_change
         response = m.AlterPartitionReassignmentsResponse(allow_replication_factor_change=allowed)
-        wanted = {
-            (topic.name, each.partition_index): None if each.replicas is None else tuple(each.replicas)
-            for topic in request.topics
-            for each in topic.partitions
-        }
+        wanted = keep(
+            {
+                (topic.name, each.partition_index): None if each.replicas is None else tuple(each.replicas)
+                for topic in request.topics
+                for each in topic.partitions
+            }
+        )
         try:
             outcomes = await self._controller.alter_partition_reassignments(wanted, allow_factor_change=allowed)
         except KafkaError as error:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from odradek.broker.replication.log_dirs import DirectoryDescription, LogDirs
 from odradek.broker.runtime.turns import each as items_of
+from odradek.broker.runtime.turns import keep
 from odradek.broker.security.auth_helper import AuthHelper
 from odradek.broker.security.state.acls import AclOperation
 from odradek.protocol import messages as m
@@ -38,7 +39,7 @@ class DescribeLogDirs:
             return m.DescribeLogDirsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         wanted = None
         if request.topics is not None:
-            wanted = {(topic.topic, index) for topic in request.topics for index in topic.partitions}
+            wanted = keep({(topic.topic, index) for topic in request.topics for index in items_of(topic.partitions)})
         return m.DescribeLogDirsResponse(results=[_result(each) for each in self._log_dirs.describe(wanted)])
 
 

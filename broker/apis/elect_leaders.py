@@ -16,6 +16,7 @@ from odradek.broker.controller.controller import Controller
 from odradek.broker.metadata.cache import MetadataCache
 from odradek.broker.runtime.request_tasks import RequestTasks
 from odradek.broker.runtime.turns import each as items_of
+from odradek.broker.runtime.turns import keep
 from odradek.broker.security.auth_helper import AuthHelper
 from odradek.broker.security.state.acls import AclOperation
 from odradek.protocol import messages as m
@@ -66,7 +67,9 @@ class ElectLeaders:
             return m.ElectLeadersResponse(error_code=ErrorCode.INVALID_REQUEST)
         if not self._auth.authorize_cluster(call, AclOperation.ALTER):
             code, wanted = ErrorCode.CLUSTER_AUTHORIZATION_FAILED, request.topic_partitions or ()
-            refused = _response({(each.topic, index): (code, None) for each in wanted for index in each.partitions})
+            refused = _response(
+                keep({(each.topic, index): (code, None) for each in wanted for index in items_of(each.partitions)})
+            )
             refused.error_code = code if call.version >= ONE_CODE_FROM else ErrorCode.NONE
             return refused
         self._request_tasks.run(self._elect(call, request), call.connection.close)
@@ -74,13 +77,17 @@ class ElectLeaders:
 
     async def _elect(self, call: Call, request: m.ElectLeadersRequest) -> None:
         wanted = request.topic_partitions
-        partitions = None if wanted is None else [(each.topic, index) for each in wanted for index in each.partitions]
+        partitions = (
+            None
+            if wanted is None
+            else keep([(each.topic, index) for each in wanted for index in items_of(each.partitions)])
+        )
         try:
             elections = await self._controller.elect_leaders(request.election_type == UNCLEAN, partitions)
         except KafkaError as error:
             if partitions is None:  # version 0 has no top-level error code, so each partition has it
                 partitions = [(topic.name, each.index) for topic in self._metadata_cache for each in topic.partitions]
-            call.reply(_response(dict.fromkeys(partitions, (error.code, None))))
+            call.reply(_response(keep(dict.fromkeys(items_of(partitions), (error.code, None)))))
             return
         missing = {each: leader for each, (code, leader) in items_of(elections.items()) if code is ErrorCode.NONE}
 
@@ -92,13 +99,17 @@ class ElectLeaders:
             return not missing
 
         def answer() -> None:
-            outcomes: dict[TopicPartition, Outcome] = {
-                each: (code, MESSAGES.get(code))
-                for each, (code, _) in items_of(elections.items())
-                if partitions is not None or code is not ErrorCode.ELECTION_NOT_NEEDED
-            }
+            outcomes: dict[TopicPartition, Outcome] = keep(
+                {
+                    each: (code, MESSAGES.get(code))
+                    for each, (code, _) in items_of(elections.items())
+                    if partitions is not None or code is not ErrorCode.ELECTION_NOT_NEEDED
+                }
+            )
             late: Outcome = ErrorCode.REQUEST_TIMED_OUT, None
-            call.reply(_response({**outcomes, **dict.fromkeys(missing, late)}))
+            for each in items_of(missing):
+                outcomes[each] = late
+            call.reply(_response(outcomes))
 
         self._known.wait_until(all_are_known, request.timeout_ms, answer)
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from odradek.broker.controller.controller import Controller
 from odradek.broker.runtime.request_tasks import RequestTasks
 from odradek.broker.runtime.turns import each as items_of
+from odradek.broker.runtime.turns import keep
 from odradek.broker.security.auth_helper import AuthHelper
 from odradek.broker.security.state.acls import AclOperation
 from odradek.protocol import messages as m
@@ -46,7 +47,9 @@ class ListPartitionReassignments:
     async def _list(self, call: Call, request: m.ListPartitionReassignmentsRequest) -> None:
         wanted = request.topics
         partitions = (
-            None if wanted is None else [(topic.name, index) for topic in wanted for index in topic.partition_indexes]
+            None
+            if wanted is None
+            else keep([(topic.name, index) for topic in wanted for index in items_of(topic.partition_indexes)])
         )
         try:
             moves = await self._controller.list_partition_reassignments(partitions)

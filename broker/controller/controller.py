@@ -38,7 +38,7 @@ from odradek.broker.registry.interface import Check, Create, Event, NodeExistsEr
 from odradek.broker.registry.znodes import ReplicaAssignment
 from odradek.broker.runtime.timers import Clock, Timer, Timers
 from odradek.broker.runtime.turns import each as items_of
-from odradek.broker.runtime.turns import steps_of_caller
+from odradek.broker.runtime.turns import keep, steps_of_caller
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.topic_partition import TopicPartition
@@ -346,7 +346,9 @@ class Controller:
             elections = machine.elections
             event = elections.elect_unclean(partitions) if unclean else elections.elect_preferred(partitions)
             codes, states = await active_controller.run(event), machine.context.states
-            return {each: (code, states[each].state.leader if not code else -1) for each, code in codes.items()}
+            return keep(
+                {each: (code, states[each].state.leader if not code else -1) for each, code in items_of(codes.items())}
+            )
 
         return await self._do(elect)
 
@@ -357,20 +359,19 @@ class Controller:
 
         async def alter(active_controller: ActiveController) -> dict[TopicPartition, Outcome]:
             machine, refused = active_controller.machine, dict[TopicPartition, Outcome]()
-            for partition, replicas in wanted.items():
+            for partition, replicas in items_of(wanted.items()):
                 known = machine.context.replicas(partition)
                 if not allow_factor_change and replicas and known and len(replicas) != len(known.replicas):
                     refused[partition] = (
                         ErrorCode.INVALID_REPLICATION_FACTOR,
                         f"the partition has {len(known.replicas)} replicas, it would have {len(replicas)}",
                     )
-            allowed = {each: wanted[each] for each in wanted if each not in refused}
-            results = await active_controller.run(machine.reassignments.reassign(allowed))
-            outcomes = {
-                each: (ErrorCode.NONE, None) if error is None else (error.code, error.message)
-                for each, error in results.items()
-            }
-            return {**outcomes, **refused}
+            allowed = keep({each: wanted[each] for each in items_of(wanted) if each not in refused})
+            results = keep(await active_controller.run(machine.reassignments.reassign(allowed)))
+            outcomes = keep(refused)
+            for each, error in items_of(results.items()):
+                outcomes[each] = (ErrorCode.NONE, None) if error is None else (error.code, error.message)
+            return outcomes
 
         return await self._do(alter)
 
@@ -381,7 +382,8 @@ class Controller:
 
         async def read(active_controller: ActiveController) -> dict[TopicPartition, ReplicaAssignment]:
             under_way = active_controller.machine.reassignments.under_way()
-            return {each: under_way[each] for each in under_way if partitions is None or each in partitions}
+            wanted = None if partitions is None else keep(set(items_of(partitions)))
+            return {each: under_way[each] for each in under_way if wanted is None or each in wanted}
 
         return await self._do(read)
 

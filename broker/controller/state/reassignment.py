@@ -105,7 +105,7 @@ class Reassignments:
             try:
                 yield from self._begin(partition, replicas)
             except KafkaError as error:
-                results[partition] = error
+                results[partition] = error.with_traceback(None)  # it refers to the frames of this event
             else:
                 results[partition] = None
         return results
