@@ -56,6 +56,9 @@ OBJECT_BYTES: Final = 40
 ELEMENT_BYTES: Final = 216
 """The least that a structure or text of an array is charged, with what a handler makes of it: sets, dicts and answers.
 A set or dict of more than 310,000 names would take 20 milliseconds to grow at once."""
+PARTITION_NUMBERS: Final = frozenset({"partitions", "partition_indexes"})
+"""Arrays of numbers of which handlers make sets, dicts and answers, too: a request with many of them is charged
+ELEMENT_BYTES for each. Arrays of broker ids are not among them."""
 TAG_BYTES: Final = 8
 """A tagged field that is skipped takes no memory; it is charged for its time."""
 
@@ -86,6 +89,10 @@ class Meter(Protocol):
 
     def array(self) -> list[Any]:
         """An empty array of a message."""
+        ...
+
+    def partitions(self, count: int) -> None:
+        """Count numbers of partitions, of which an array follows: beside their memory what handlers make of them."""
         ...
 
     def numbers(self, format_: str, count: int, buffer: Bytes, pos: int) -> list[Any]:
@@ -321,6 +328,8 @@ class _DecoderWriter:
         source.line(f"    raise bad_count(n, {smallest}, size - pos)", spot)
         if self._metered:
             source.line(f"charge(n * {element_bytes(self._shape, field)})")
+            if field.type == "int32" and field.attribute in PARTITION_NUMBERS:
+                source.line("meter.partitions(n)")
         if field.type in NUMBERS and field.type != "uuid" and self._metered:
             source.line(f'{target} = meter.numbers("{NUMBERS[field.type]}", n, buffer, pos)', spot)
             source.line(f"pos += {times}")

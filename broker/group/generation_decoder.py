@@ -43,6 +43,9 @@ class UnlimitedMeter:
         """A list whose iteration can be interrupted."""
         return SlicedList()
 
+    def partitions(self, count: int) -> None:
+        """Accept the number."""
+
     def numbers(self, format_: str, count: int, buffer: Bytes, pos: int) -> list[Any]:
         """The numbers. Raises struct.error."""
         return list(struct.unpack_from(f">{count}{format_}", buffer, pos))

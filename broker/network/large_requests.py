@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from odradek.broker.runtime.freeing import Kept
 from odradek.broker.runtime.turns import SlicedList, Turns, busy_clock, each, in_turn, keep
 from odradek.broker.runtime.usage import Usage, measured
+from odradek.protocol.decoding import ELEMENT_BYTES
 from odradek.protocol.errors import ProtocolError
 from odradek.protocol.primitives import Bytes
 from odradek.protocol.receive import LARGE_REQUEST_BYTES
@@ -81,6 +82,9 @@ class AtOnce:
         """A list."""
         return []
 
+    def partitions(self, count: int) -> None:
+        """Do nothing: some thousand of them are handled at once."""
+
     def numbers(self, format_: str, count: int, buffer: Bytes, pos: int) -> list[Any]:
         """The numbers. Raises struct.error."""
         return list(struct.unpack_from(f">{count}{format_}", buffer, pos))
@@ -134,6 +138,10 @@ class Metered:
     def array(self) -> list[Any]:
         """A list whose iteration can be interrupted."""
         return SlicedList()
+
+    def partitions(self, count: int) -> None:
+        """Raises LargeRequestError beyond the limit."""
+        self.charge(count * ELEMENT_BYTES)
 
     def numbers(self, format_: str, count: int, buffer: Bytes, pos: int) -> list[Any]:
         """The numbers, read in parts. Raises struct.error."""

@@ -25,7 +25,7 @@ from odradek.broker.runtime.turns import each, in_turn
 from odradek.broker.server import Broker
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
-from odradek.protocol.framing import frame, request_header
+from odradek.protocol.framing import frame, read_request_header, request_header
 from tests.broker.wire import Client, batch, produce_request
 from tests.hostile.requests import requests
 from tests.support.eventually import eventually_async
@@ -495,3 +495,15 @@ def test_large_requests_have_few_enough_items_for_the_sets_of_their_handlers() -
     request = m.DeleteTopicsRequest(topic_names=["ab"] * 1000)
     m.DeleteTopicsRequest.METERED_DECODERS[3](request.encode(3), 0, large_requests.Metered(charged.append))
     assert large_requests.DECODED_BYTES / (sum(charged) / 1000) < 314_573
+
+
+@pytest.mark.parametrize("key", m.APIS)
+def test_large_requests_have_few_enough_partitions_too(key: int) -> None:
+    """2,500,000 partitions of an OffsetFetch request held the loop for 1.2 s, and took 1.5 GB."""
+    version = m.APIS[key].max
+    for request in requests(key, version, 4_000, shapes=("numbers",)):
+        charged: list[int] = []
+        data = request.frame[4:]
+        body = read_request_header(data).body
+        m.request_class(key).METERED_DECODERS[version](data, body, large_requests.Metered(charged.append))
+        assert large_requests.DECODED_BYTES / (sum(charged) / request.elements) < 314_573, request.name

@@ -41,5 +41,8 @@ class CountingMeter:
         self.arrays += 1
         return []
 
+    def partitions(self, count: int) -> None:
+        """Accept the number: the charge is that of the memory."""
+
     def numbers(self, format_: str, count: int, buffer: Bytes, pos: int) -> list[Any]:
         return list(struct.unpack_from(f">{count}{format_}", buffer, pos))
