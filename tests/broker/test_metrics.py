@@ -260,20 +260,34 @@ def test_every_name_is_in_the_documentation(odradek: Watched) -> None:
     assert sorted(names - documented - timed) == []
 
 
+FUNCTIONS = {"max", "rate", "sum", "increase", "ignoring", "le"}
+OF_LIMITS = (
+    "odradek_event_loop_stall_seconds",
+    "odradek_held_bytes",
+    "odradek_log_quarantined_bytes",
+    "odradek_quota_throttles_total",
+    "odradek_rejected_large_requests_total",
+)
+"""What shows that a client, or a disk, takes more than its share."""
+
+
 def test_alert_rules_use_metrics_of_the_page_and_are_in_the_documentation(odradek: Watched) -> None:
     with urllib.request.urlopen(f"http://127.0.0.1:{odradek.page_port}/metrics", timeout=TIMEOUT_S) as page:
-        names = set(re.findall(r"^# TYPE (\S+) ", page.read().decode(), re.M)) | {"up"}
+        text = page.read().decode()
+    names = {"up", *re.findall(r"^# TYPE (\S+) ", text, re.M), *re.findall(r"^(\w+_(?:bucket|count))[{ ]", text, re.M)}
     documentation = (ROOT / "docs" / "metrics.md").read_text()
     groups = yaml.safe_load((ROOT / "docs" / "alerts.yml").read_text())["groups"]
     rules = [rule for group in groups for rule in group["rules"]]
     assert len({rule["alert"] for rule in rules}) == len(rules) > 10
+    expressions = " ".join(rule["expr"] for rule in rules)
+    assert [name for name in OF_LIMITS if name not in expressions] == []
     for rule in rules:
         assert set(rule) <= {"alert", "expr", "for", "labels", "annotations"}, rule
         assert rule["labels"]["severity"] in ("critical", "warning")
         assert rule["annotations"]["summary"]
         assert f"`{rule['alert']}`" in documentation
         expression = re.sub(r"\{[^}]*\}|\[[^]]*\]", "", rule["expr"])
-        used = set(re.findall(r"[a-z][a-z_]*", expression)) - {"max", "rate", "sum"}
+        used = set(re.findall(r"[a-z][a-z_]*", expression)) - FUNCTIONS
         assert used, rule
         assert used <= names, f"{rule['alert']} uses {used - names}, which the page does not have"
 

@@ -17,11 +17,11 @@ from odradek.protocol.framing import read_request_header
 from odradek.ready_process import OWN_COMMAND
 from odradek.wire import Wire
 from tests.compatibility.brokers import create_topic
-from tests.hostile.attack import attack, prepare
+from tests.hostile.attack import QUIET_TOPIC, attack, prepare
 from tests.hostile.clients import CLIENTS
 from tests.hostile.clients import prepare as prepare_clients
 from tests.hostile.misbehavior import misbehave
-from tests.hostile.requests import NESTED, NUMBERED, SHAPES, requests
+from tests.hostile.requests import GROUP, NESTED, NUMBERED, SHAPES, TOPIC, requests
 from tests.hostile.stretches import MEASURED, Stretches
 from tests.hostile.survey import CROWD, SIZES, Attempt, Cost, Costs, attempts, becomes_idle, read, summary, table
 from tests.support.eventually import eventually
@@ -65,12 +65,16 @@ share the caches of the processor. Before, these requests took 29 to 785 ms at a
 garbage, in freeing their objects at once, or in the replica manager."""
 LONG_STRETCHES = (
     ("AlterClientQuotas", 1, "distinct", "entries.entity"),
+    ("AlterPartitionReassignments", 0, "numbers", "topics.partitions"),
     ("AlterPartitionReassignments", 0, "repeated", "topics"),
     ("AlterPartitionReassignments", 0, "smallest", "topics.partitions.replicas"),
+    ("AlterReplicaLogDirs", 2, "numbers", "dirs.topics.partitions"),
     ("AlterUserScramCredentials", 0, "distinct", "deletions"),
     ("AlterUserScramCredentials", 0, "distinct", "upsertions"),
     ("ConsumerGroupDescribe", 1, "distinct", "group_ids"),
+    ("DeleteRecords", 2, "numbers", "topics.partitions"),
     ("DescribeUserScramCredentials", 0, "distinct", "users"),
+    ("ElectLeaders", 2, "numbers", "topic_partitions.partitions"),
     ("ElectLeaders", 2, "smallest", "topic_partitions.partitions"),
     ("IncrementalAlterConfigs", 1, "distinct", "resources.configs"),
     ("LeaderAndIsr", 1, "distinct", "ungrouped_partition_states"),
@@ -152,6 +156,39 @@ def test_no_batch_of_60_mb_holds_the_loop_at_a_stretch(measured: tuple[BrokerPro
             answer = response.responses[0].partition_responses[0]
             assert (answer.error_code, answer.base_offset) == (0, base_offset)
         eventually(lambda: becomes_idle(broker.pid), bool, "the broker has freed the request")
+    assert 1.0 < stretches.longest().ms < LONGEST_STRETCH_MS
+
+
+def test_conversions_for_an_old_client_do_not_hold_the_loop(measured: tuple[BrokerProcess, Stretches]) -> None:
+    """A thread that converts a log of small batches, 23,000 times, kept the interpreter from the loop: 80 ms."""
+    broker, stretches = measured
+    (markers,) = requests(KEYS["WriteTxnMarkers"], 1, SIZE, shapes=("nested",), array="markers")
+    assert attack(broker, markers, 60).answer.endswith(" B")
+    (fetch,) = requests(KEYS["Fetch"], 0, MEGABYTE, shapes=("nested",), array="topics")
+    stretches.longest()
+    outcome = attack(broker, fetch, 60)
+    assert outcome.answer.endswith(" B"), outcome
+    assert outcome.latencies.cpu_ms < LONGEST_STRETCH_MS, outcome
+    assert 1.0 < stretches.longest().ms < LONGEST_STRETCH_MS, outcome
+
+
+def test_no_deletion_of_offsets_holds_the_loop(measured: tuple[BrokerProcess, Stretches]) -> None:
+    """With 300 members it took 3.6 s at a stretch: each was asked for each partition."""
+    broker, stretches = measured
+    heartbeat, deletion = m.ConsumerGroupHeartbeatRequest, m.OffsetDeleteRequest
+    partition = deletion.OffsetDeleteRequestPartition(partition_index=0)
+    topics = [deletion.OffsetDeleteRequestTopic(name=QUIET_TOPIC, partitions=[partition])] * 60_000
+    with Wire("127.0.0.1", broker.port, 60) as wire:
+        for number in range(300):
+            joined = heartbeat(
+                group_id=GROUP, member_id=f"{number:022}", member_epoch=0, rebalance_timeout_ms=60_000,
+                subscribed_topic_names=[TOPIC], topic_partitions=[],
+            )  # fmt: skip
+            assert not wire.ask(joined, 1).error_code
+        stretches.longest()
+        answer = wire.ask(deletion(group_id=GROUP, topics=topics), 0)
+    eventually(lambda: becomes_idle(broker.pid), bool, "the broker has freed the request")
+    assert (answer.error_code, len(answer.topics[0].partitions)) == (0, len(topics))
     assert 1.0 < stretches.longest().ms < LONGEST_STRETCH_MS
 
 
