@@ -53,6 +53,13 @@ class SerializationError(StreamsError):
     """A key or a value that a serde cannot serialize, or bytes that it cannot deserialize."""
 
 
+class StoreSerializationError(SerializationError):
+    """A key or a value that a serde of a store cannot serialize, or cannot read from the store.
+
+    As in Kafka Streams it is an error of the node that uses the store: processing.exception.handler decides about it.
+    """
+
+
 class InvalidStateStoreError(StreamsError):
     """A store that is not on this instance, not open, or moving to another instance."""
 
@@ -87,6 +94,11 @@ class ShutdownRequestedError(StreamsError):
 
 class ProcessingError(StreamsError):
     """A node could not process a record. The message contains node, topic, partition and offset."""
+
+
+def ends_thread(error: Exception) -> bool:
+    """Whether an exception of a node ends the thread; processing.exception.handler decides about the others."""
+    return isinstance(error, StreamsError) and not isinstance(error, StoreSerializationError)
 
 
 class Response(enum.Enum):

@@ -21,6 +21,7 @@ from odradek.streams.errors import (
     TopologyError,
     Undelivered,
     UnknownStateStoreError,
+    ends_thread,
 )
 from odradek.streams.metered import NodeMeters
 from odradek.streams.operators.fusion import FusedFunctionBuilder, Inlined, Writing
@@ -264,9 +265,9 @@ def _guarded(process: Process, name: str, task: TaskContext) -> Process:
     def guarded(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
         try:
             process(key, value, timestamp, headers)
-        except StreamsError:
-            raise
         except Exception as error:
+            if ends_thread(error):
+                raise
             failed(task, name, key, value, error)
 
     return guarded

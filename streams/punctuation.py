@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Final
 
 from odradek.streams.context import TaskContext
-from odradek.streams.errors import ProcessingError, StreamsError, of_task
+from odradek.streams.errors import ProcessingError, ends_thread, of_task
 from odradek.streams.priority_queue import PriorityQueue
 from odradek.streams.processor import PunctuationType, Punctuator
 from odradek.streams.recorded_metrics import RecordedStat
@@ -120,9 +120,9 @@ class TaskPunctuations:
         context = self._context
         try:
             punctuation.callback(now)
-        except StreamsError:
-            raise
         except Exception as error:
+            if ends_thread(error):
+                raise
             if context.failed(context.handlers.processing, context.where(punctuation.node), None, error):
                 raise ProcessingError(
                     f"task [{context.task_id}] Exception caught while punctuating processor '{punctuation.node}': "

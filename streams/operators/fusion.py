@@ -27,7 +27,7 @@ import linecache
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
-from odradek.streams.errors import StreamsError
+from odradek.streams.errors import ends_thread
 from odradek.streams.records import Process
 
 Failed = Callable[[str, Any, Any, Exception], None]
@@ -190,7 +190,7 @@ class FusedFunctionBuilder:
     def _rescue(self, error: Exception, key: Any, value: Any) -> bool:
         """Whether the handler dropped the record of a failed line; False for an error that is not of this chain."""
         where = error.__traceback__
-        if isinstance(error, StreamsError) or where is None:
+        if ends_thread(error) or where is None:
             return False
         node = self._nodes.get(where.tb_lineno - 2)
         if not node:

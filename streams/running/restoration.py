@@ -413,11 +413,8 @@ class Restorer:
                 with self.guard:
                     each.store.restore(records)
             except Exception as error:
-                first = batch[0].offset()
-                raise StreamsError(
-                    f"task {each.state.task_id}: {each.store.name} cannot be restored from {_name(changelog)}, "
-                    f"offsets {first} to {last}: {error!r}"
-                ) from error
+                where = f"{_name(changelog)}, offsets {batch[0].offset()} to {last}"
+                raise each.state.not_restored(each.store.name, where, error) from error
         each.state.positions[changelog] = last
         each.next = last + 1
         each.total += len(records)

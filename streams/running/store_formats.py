@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import json
 import logging
+import struct
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from odradek.streams import serdes
-from odradek.streams.errors import StreamsError
+from odradek.streams.errors import SerializationError, StreamsError
+from odradek.streams.stores.interface import WAY_OUT
 
 log = logging.getLogger(__name__)
 
@@ -38,9 +40,12 @@ _READY_MADE: Final = {
 
 Format = Mapping[str, Any]
 
+OF_OTHER_BYTES: Final = (struct.error, ValueError, LookupError, SerializationError)
+"""Errors of a store, or of a serde, that is given the bytes of another format."""
+
 
 class StoreFormatError(StreamsError):
-    """The directory of a store has the state of another kind of store, or of other serdes."""
+    """The directory or the changelog of a store has the state of another kind of store, or of other serdes."""
 
 
 def format_of(builder: Any, config: Mapping[str, Any]) -> dict[str, Any]:
@@ -88,10 +93,8 @@ class StoreFormats:
         compared = {*serdes_of_both, *(each for each in {**known, **wanted} if not each.endswith(" serde"))}
         if any(known.get(each) != wanted.get(each) for each in compared):
             raise StoreFormatError(
-                f"the state of store {name} in {path} has another format: it is a {_text(known)}, and the topology has "
-                f"a {_text(wanted)}. Give the store another name, or the application another application.id, or remove "
-                "the old state: stop all instances, call clean_up() on each, and delete the changelog by "
-                "`odradek streams reset`"
+                f"the state of store {name} in {path} has another format: it is a {describe(known)}, and the topology "
+                f"has a {describe(wanted)}. {WAY_OUT}"
             )
 
     def _write(self, formats: dict[str, Format]) -> None:
@@ -101,6 +104,7 @@ class StoreFormats:
         self._formats = formats
 
 
-def _text(known: Format) -> str:
+def describe(known: Format) -> str:
+    """A format as text."""
     more = ", ".join(f"{name} {value}" for name, value in known.items() if name != "kind")
     return f"{known.get('kind')}{f' ({more})' if more else ''}"

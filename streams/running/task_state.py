@@ -18,12 +18,19 @@ from typing import Any, Final
 
 from odradek.protocol.topic_partition import TopicPartition
 from odradek.streams.context import TaskContext
-from odradek.streams.errors import LockError, of_task
+from odradek.streams.errors import LockError, StreamsError, of_task
 from odradek.streams.recorded_metrics import RecordedStat
 from odradek.streams.records import TaskId
 from odradek.streams.running import checkpoints
 from odradek.streams.running.state_directory import StateDirectory
-from odradek.streams.running.store_formats import StoreFormats, format_of
+from odradek.streams.running.store_formats import (
+    OF_OTHER_BYTES,
+    StoreFormatError,
+    StoreFormats,
+    describe,
+    format_of,
+)
+from odradek.streams.stores.interface import WAY_OUT
 from odradek.streams.stores.keyvalue import directory_of
 from odradek.streams.stores.keyvalue import wipe as wipe_store
 from odradek.streams.topology import Subtopology, Topology, make_store
@@ -125,6 +132,15 @@ class TaskState:
     def wanting(self) -> dict[TopicPartition, Any]:
         """The logged stores, by changelog."""
         return {changelog: self.stores[name] for name, changelog in self.changelogs.items() if name in self.stores}
+
+    def not_restored(self, store: str, where: str, error: Exception) -> StreamsError:
+        """The error of a store that records of its changelog could not be written to; `where` is their place."""
+        text = f"task {self.task_id}: {store} cannot be restored from {where}"
+        if not isinstance(error, OF_OTHER_BYTES):
+            return StreamsError(f"{text}: {error!r}")
+        (builder,) = (each for each in self._builders if each.name == store)
+        wanted = describe(format_of(builder, self.context.config))
+        return StoreFormatError(f"{text}: its records are not those of a {wanted}: {error!r}. {WAY_OUT}")
 
     def learn(self, ends: Mapping[TopicPartition, int]) -> None:
         """Set the positions: the stores contain these changelogs up to these end offsets, which the task wrote

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
-from odradek.streams.errors import InvalidStateStoreError, SerializationError
+from odradek.streams.errors import InvalidStateStoreError, StoreSerializationError
 from odradek.streams.records import Headers, TaskId, Windowed
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ class KeyValueStore(StateStore):
 
     @abc.abstractmethod
     def put(self, key: Any, value: Any) -> None:
-        """Set a value; None deletes. Raises SerializationError."""
+        """Set a value; None deletes. Raises StoreSerializationError."""
 
     @abc.abstractmethod
     def put_if_absent(self, key: Any, value: Any) -> Any:
@@ -319,7 +319,22 @@ def not_open(store: str) -> InvalidStateStoreError:
 def unreadable(store: str, what: str, given: Any, error: Exception) -> Exception:
     """The error for a key or value that a serde rejected; `what` is "key" or "value"."""
     if given is None and what == "key":
-        return SerializationError(f"store {store}: key cannot be null")
-    return SerializationError(
+        return StoreSerializationError(f"store {store}: key cannot be null")
+    return StoreSerializationError(
         f"store {store}: the {what} serde cannot take this {what} of type {type(given).__name__}: {error}"
+    )
+
+
+WAY_OUT: Final = (
+    "Give the store another name, or the application another application.id, or remove the old state: stop all "
+    "instances, call clean_up() on each, and delete the changelog by `odradek streams reset`"
+)
+"""What to do where a store, or its changelog, has the state of another kind of store or of other serdes."""
+
+
+def foreign(store: str, error: Exception) -> Exception:
+    """The error for a value in a store that its serde cannot read."""
+    return StoreSerializationError(
+        f"store {store}: its value serde cannot read a value that is in the store, as if another serde had written it: "
+        f"{error!r}. {WAY_OUT}"
     )

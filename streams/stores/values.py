@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from odradek.streams.errors import StreamsError
 from odradek.streams.serdes import LONG as INT64
-from odradek.streams.stores.interface import ChangelogRecord, StoreContext, unreadable
+from odradek.streams.stores.interface import ChangelogRecord, StoreContext, foreign, unreadable
 
 if TYPE_CHECKING:
     from odradek.streams.serdes import Serde
@@ -45,7 +45,7 @@ class ValueCodec:
         return self.stamped and self.immutable and self.serialize == INT64.serialize
 
     def _make_encode(self) -> Callable[[Any], tuple[Any, bytes | None]]:
-        """encode(): cell and bytes of a value. It raises SerializationError."""
+        """encode(): cell and bytes of a value. It raises StoreSerializationError."""
         store, serialize, stamped, immutable = self.store, self.serialize, self.stamped, self.immutable
 
         def encode(value: Any) -> tuple[Any, bytes | None]:
@@ -65,38 +65,43 @@ class ValueCodec:
         return encode
 
     def bytes_of(self, bare: Any) -> bytes:
-        """A bare value's bytes. Raises SerializationError."""
+        """A bare value's bytes. Raises StoreSerializationError."""
         try:
             return self.serialize(bare)
         except Exception as error:
             raise unreadable(self.store, "value", bare, error) from error
 
     def decode(self, cell: Any) -> Any:
-        """The value of a cell."""
+        """The value of a cell. Raises StoreSerializationError."""
         if cell is None or self.immutable:
             return cell
-        if self.stamped:
-            return self.deserialize(cell[0]), cell[1]
-        return self.deserialize(cell)
+        try:
+            return (self.deserialize(cell[0]), cell[1]) if self.stamped else self.deserialize(cell)
+        except Exception as error:
+            raise foreign(self.store, error) from error
 
     def stored(self, cell: Any, raw: bytes | None) -> bytes | None:
         """The form in RocksDB, from cell and bytes."""
         return _pack(cell[1]) + raw if self.stamped and raw is not None else raw
 
     def decode_stored(self, data: bytes | None) -> Any:
-        """The value of the form in RocksDB."""
+        """The value of the form in RocksDB. Raises StoreSerializationError."""
         if data is None:
             return None
-        if self.stamped:
-            return self.deserialize(data[8:]), _unpack(data)[0]
-        return self.deserialize(data)
+        try:
+            return (self.deserialize(data[8:]), _unpack(data)[0]) if self.stamped else self.deserialize(data)
+        except Exception as error:
+            raise foreign(self.store, error) from error
 
     def cell_of_stored(self, data: bytes) -> tuple[Any, bytes]:
-        """Cell and bytes of the form in RocksDB."""
-        if self.stamped:
-            raw, timestamp = data[8:], _unpack(data)[0]
-            return (self.deserialize(raw) if self.immutable else raw, timestamp), raw
-        return (self.deserialize(data) if self.immutable else data), data
+        """Cell and bytes of the form in RocksDB. Raises StoreSerializationError."""
+        try:
+            if self.stamped:
+                raw, timestamp = data[8:], _unpack(data)[0]
+                return (self.deserialize(raw) if self.immutable else raw, timestamp), raw
+            return (self.deserialize(data) if self.immutable else data), data
+        except Exception as error:
+            raise foreign(self.store, error) from error
 
     def restored_rows(self, records: Iterable[ChangelogRecord], as_bytes: bool) -> list[tuple[bytes, Any]]:
         """The rows of changelog records in the form of RocksDB (`as_bytes`) or of memory."""
@@ -137,7 +142,7 @@ def changelog_topic(application_id: str, store: str) -> str:
 
 
 def key_bytes(store: str, serialize: Callable[[Any], bytes], key: Any) -> bytes:
-    """A key's bytes. Raises SerializationError, for null too."""
+    """A key's bytes. Raises StoreSerializationError, for null too."""
     if key is None:
         raise unreadable(store, "key", key, ValueError("null"))
     try:

@@ -41,7 +41,7 @@ from odradek.streams import aggregations as agg
 from odradek.streams.aggregations.aggregation import Aggregation
 from odradek.streams.aggregations.distinct import datum_of
 from odradek.streams.aggregations.state import decode, encode
-from odradek.streams.errors import ArgumentError, SerializationError, StreamsError
+from odradek.streams.errors import ArgumentError, StoreSerializationError, StreamsError
 from odradek.streams.extras import MissingExtraError
 from odradek.streams.queries import make_view
 from odradek.streams.state_query import (
@@ -481,7 +481,7 @@ def test_a_value_without_cbor_is_an_error_with_its_type() -> None:
         piped = driver.create_input_topic("in", STRING, JSON)
         with pytest.raises(StreamsError) as caught:
             piped.pipe_input("k", 1)
-        assert isinstance(caught.value, SerializationError)
+        assert isinstance(caught.value.__cause__, StoreSerializationError)
         assert "store list: the value serde cannot take" in str(caught.value)
         assert "give the store a serde, Materialized(value=…)" in str(caught.value)
 

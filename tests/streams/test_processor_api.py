@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from odradek.streams.dsl.options import Consumed, Grouped, Materialized, Produced
 from odradek.streams.errors import log_and_continue
 from odradek.streams.processor import Processor, PunctuationType
 from odradek.streams.records import Record
@@ -221,6 +222,24 @@ def choosy(topology: Any) -> None:
 def test_handlers_that_continue(java: Any, steps: list[Piped]) -> None:
     names = "default.deserialization.exception.handler", "processing.exception.handler"
     same(choosy, steps, dict.fromkeys(names, log_and_continue), by_hand=True)
+
+
+def unfit(builder: Any) -> None:
+    """An aggregator returns what the serde of its store does not take."""
+    grouped = builder.stream("in", Consumed(STRING, STRING)).group_by_key(Grouped(STRING, STRING))
+    totals = grouped.aggregate(
+        lambda: 0, lambda key, value, total: "text" if value == "bad" else total + 1, Materialized("s", STRING, LONG)
+    )
+    totals.to_stream().to("out", Produced(STRING, LONG))
+
+
+def test_a_value_that_a_store_does_not_take_goes_to_the_handler(java: Any) -> None:
+    steps = [Piped("in", "k", value, at) for at, value in enumerate(["good", "bad", "better"])]
+    written = same(unfit, steps, {"processing.exception.handler": log_and_continue})
+    assert len(written["out"]) == 2
+    theirs, ours = both_refuse(unfit, steps)
+    assert "Exception caught in process" in theirs
+    assert "node=KSTREAM-AGGREGATE-0000000001, topic=in, partition=0, offset=1" in str(ours)
 
 
 def test_handlers_that_fail(java: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,12 +24,14 @@ from odradek.streams import (
 )
 from odradek.streams.config import StreamsConfig
 from odradek.streams.context import TaskContext
+from odradek.streams.errors import StoreSerializationError
 from odradek.streams.records import TaskId
 from odradek.streams.running.state_directory import StateDirectory
 from odradek.streams.running.store_formats import FILE, StoreFormatError, format_of
 from odradek.streams.running.task_state import TaskState
-from odradek.streams.stores.builders import key_value_store
+from odradek.streams.stores.builders import key_value_store, timestamped_key_value_store
 from odradek.streams.stores.cache import ThreadCache
+from odradek.streams.topology import make_store
 from tests.streams.restoring import NoCollector
 
 STORE = "counts"
@@ -61,12 +64,16 @@ def directory(tmp_path: Path) -> Iterator[StateDirectory]:
     made.close()
 
 
-def open_and_close(directory: StateDirectory, kind: str) -> None:
+def state_of(directory: StateDirectory, kind: str) -> TaskState:
     topology, config = counted(kind), StreamsConfig(CONFIG)
     context = TaskContext(TASK, NoCollector(), lambda: 0, config, ThreadCache(0))
     part = topology.subtopologies("formats")[0]
     changelogs = {store: (topic, 0) for store, topic in part.changelogs.items()}
-    state = TaskState(topology, part, context, changelogs, directory, False)
+    return TaskState(topology, part, context, changelogs, directory, False)
+
+
+def open_and_close(directory: StateDirectory, kind: str) -> None:
+    state = state_of(directory, kind)
     state.open()
     state.learn({("formats-counts-changelog", 0): 5})
     state.close(True)
@@ -123,3 +130,39 @@ def test_default_serdes_belong_to_the_format() -> None:
     builder = key_value_store("s", None, None)
     config = {"default.key.serde": STRING, "default.value.serde": LONG}
     assert format_of(builder, config) == {"kind": "key-value store", "key serde": "string", "value serde": "long"}
+
+
+@pytest.mark.parametrize("windows", ["windows", "sessions"])
+def test_a_changelog_of_another_kind_is_the_same_error(directory: StateDirectory, windows: str) -> None:
+    """Where the directory is elsewhere, or was removed without the changelog."""
+    state = state_of(directory, windows)
+    state.open()
+    with pytest.raises(struct.error) as caught:
+        state.stores[STORE].restore([(b"k", LONG.serialize(1), 0, None)])
+    error = state.not_restored(STORE, "formats-counts-changelog-0, offsets 0 to 0", caught.value)
+    state.close(True)
+    assert isinstance(error, StoreFormatError)
+    assert "counts cannot be restored from formats-counts-changelog-0, offsets 0 to 0" in str(error)
+    assert f"are not those of a {windows[:-1]} store (" in str(error)
+    assert "odradek streams reset" in str(error)
+    other = state.not_restored(STORE, "here", OSError("disk"))
+    assert not isinstance(other, StoreFormatError)
+
+
+@pytest.mark.parametrize("persistent", [True, False])
+@pytest.mark.parametrize("stamped", [True, False])
+def test_a_value_of_another_serde_names_the_store_and_the_way_out(
+    tmp_path: Path, persistent: bool, stamped: bool
+) -> None:
+    """A changelog has no names of serdes, so its values are found when they are read."""
+    builder = (timestamped_key_value_store if stamped else key_value_store)(STORE, STRING, JSON, persistent)
+    context = TaskContext(TASK, NoCollector(), lambda: 0, StreamsConfig(CONFIG), ThreadCache(0))
+    context.store_dir = context.state_dir = tmp_path
+    store = make_store(builder, StreamsConfig(CONFIG))
+    store.init(context)
+    store.restore([(b"k", LONG.serialize(1), 0, None)])
+    for read in (lambda: store.get("k"), lambda: list(store.all())):
+        with pytest.raises(StoreSerializationError, match="store counts: its value serde cannot read") as caught:
+            read()
+        assert "clean_up()" in str(caught.value)
+    store.close()
