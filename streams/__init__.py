@@ -11,10 +11,13 @@ Topologies, stores and the driver for tests need no cluster; KafkaStreams brings
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import importlib
+from typing import TYPE_CHECKING, Any, Final
 
 from odradek.streams import aggregations
 from odradek.streams.aggregations import Aggregation
+from odradek.streams.client_state import State
+from odradek.streams.config import StreamsConfigError
 from odradek.streams.declared_topics import DeclaredTopic, topic
 from odradek.streams.driver import TestInputTopic, TestOutputTopic, TopologyTestDriver
 from odradek.streams.dsl.branched import BranchedKStream
@@ -40,13 +43,22 @@ from odradek.streams.errors import (
     DeadLetter,
     Decision,
     ErrorContext,
+    InvalidStateStoreError,
+    LockError,
     MissingSourceTopicError,
     ProcessingError,
     Response,
+    SerializationError,
+    ShutdownRequestedError,
+    StoreFormatError,
+    StoreSerializationError,
     StreamsError,
+    TaskCorruptedError,
+    TaskMigratedError,
     TopologyError,
     UncaughtResponse,
     Undelivered,
+    UnknownStateStoreError,
     log_and_continue,
     log_and_fail,
 )
@@ -55,6 +67,7 @@ from odradek.streams.mock_processor_context import MockProcessorContext
 from odradek.streams.operators.table import ValueTransformer
 from odradek.streams.operators.ticks import CatchUp
 from odradek.streams.processor import FixedKeyProcessor, Processor, ProcessorContext, PunctuationType
+from odradek.streams.processor_wrapper import ProcessorWrapper
 from odradek.streams.records import Change, Record, RecordMetadata, TaskId, Window, Windowed
 from odradek.streams.sensors import RecordingLevel, Sensor, StreamsMetrics
 from odradek.streams.serdes import (
@@ -89,6 +102,7 @@ from odradek.streams.stores.builders import (
     versioned_key_value_store,
     window_store,
 )
+from odradek.streams.stores.interface import StateStore, StoreContext, VersionedRecord
 from odradek.streams.stores.rocksdb_config import RocksDBConfigSetter
 from odradek.streams.timestamps import (
     fail_on_invalid_timestamp,
@@ -109,16 +123,24 @@ from odradek.streams.windows import (
 )
 
 if TYPE_CHECKING:
+    from odradek.streams.metrics_page import serve_metrics
+    from odradek.streams.running.restoration import RestoreListener
+    from odradek.streams.running.standby_listener import StandbyUpdateListener
     from odradek.streams.runtime import KafkaStreams
+
+_AT_FIRST_USE: Final = {
+    "KafkaStreams": "runtime",
+    "RestoreListener": "running.restoration",
+    "StandbyUpdateListener": "running.standby_listener",
+    "serve_metrics": "metrics_page",
+}
+"""Names whose modules are imported at their first use: topologies and tests of them need no client and no server."""
 
 
 def __getattr__(name: str) -> Any:
-    """Imports KafkaStreams at its first use."""
-    if name != "KafkaStreams":
+    if name not in _AT_FIRST_USE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from odradek.streams.runtime import KafkaStreams
-
-    return KafkaStreams
+    return getattr(importlib.import_module(f"{__name__}.{_AT_FIRST_USE[name]}"), name)
 
 
 __all__ = [
@@ -149,6 +171,7 @@ __all__ = [
     "FixedKeyProcessor",
     "GlobalKTable",
     "Grouped",
+    "InvalidStateStoreError",
     "JoinWindows",
     "Joined",
     "KGroupedStream",
@@ -156,6 +179,7 @@ __all__ = [
     "KStream",
     "KTable",
     "KafkaStreams",
+    "LockError",
     "Materialized",
     "MissingExtraError",
     "MissingSourceTopicError",
@@ -164,6 +188,7 @@ __all__ = [
     "ProcessingError",
     "Processor",
     "ProcessorContext",
+    "ProcessorWrapper",
     "Produced",
     "PunctuationType",
     "ReadOnlyStoreMap",
@@ -172,21 +197,33 @@ __all__ = [
     "RecordingLevel",
     "Repartitioned",
     "Response",
+    "RestoreListener",
     "RocksDBConfigSetter",
     "SchemaRegistry",
     "Sensor",
     "Serde",
+    "SerializationError",
     "SessionWindows",
+    "ShutdownRequestedError",
     "SlidingWindows",
+    "StandbyUpdateListener",
+    "State",
+    "StateStore",
     "StoreBuilder",
+    "StoreContext",
+    "StoreFormatError",
     "StoreMap",
+    "StoreSerializationError",
     "StreamJoined",
     "StreamsBuilder",
+    "StreamsConfigError",
     "StreamsError",
     "StreamsMetrics",
     "Suppressed",
     "TableJoined",
+    "TaskCorruptedError",
     "TaskId",
+    "TaskMigratedError",
     "TestInputTopic",
     "TestOutputTopic",
     "TimeWindows",
@@ -196,8 +233,10 @@ __all__ = [
     "TopologyTestDriver",
     "UncaughtResponse",
     "Undelivered",
+    "UnknownStateStoreError",
     "UnlimitedWindows",
     "ValueTransformer",
+    "VersionedRecord",
     "Window",
     "Windowed",
     "Windows",
@@ -212,6 +251,7 @@ __all__ = [
     "lru_map",
     "msgpack_serde",
     "pydantic_serde",
+    "serve_metrics",
     "session_store",
     "session_windowed_serde",
     "timestamped_key_value_store",

@@ -68,6 +68,10 @@ class UnknownStateStoreError(InvalidStateStoreError):
     """No store of this name."""
 
 
+class StoreFormatError(StreamsError):
+    """The directory or the changelog of a store has the state of another kind of store, or of other serdes."""
+
+
 class LockError(StreamsError):
     """The directory of a task is in use by another thread or process."""
 

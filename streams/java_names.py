@@ -23,6 +23,11 @@ SUCCESSORS: Final[Mapping[str, Mapping[str, str]]] = {
         "all_metadata_for_store": "streams_metadata_for_store",
         "local_threads_metadata": "metadata_for_local_threads",
     },
+    "KeyQueryMetadata": {
+        "get_active_host": "active_host",
+        "get_standby_hosts": "standby_hosts",
+        "get_partition": "partition",
+    },
     "TimeWindows": {"of": "of_size_with_no_grace", "grace": "of_size_and_grace"},
     "JoinWindows": {"of": "of_time_difference_with_no_grace", "grace": "of_time_difference_and_grace"},
     "SessionWindows": {"with": "of_inactivity_gap_with_no_grace", "grace": "of_inactivity_gap_and_grace"},

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from odradek.protocol.topic_partition import TopicPartition
 from odradek.streams.errors import StreamsError
 from odradek.streams.group.subscription_info import HostPartitions, Hosts, Partitions
+from odradek.streams.java_names import JavaNames
 from odradek.streams.murmur2 import partition_of
 from odradek.streams.topology import Partitioner, ProcessorNode, SourceNode, Topology
 
@@ -37,7 +39,8 @@ UNKNOWN_HOST: Final = HostInfo("unknown", -1)
 NO_PARTITION: Final = -1
 
 
-class KeyQueryMetadata(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class KeyQueryMetadata(JavaNames):
     """The instances to query for a key."""
 
     active_host: HostInfo

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from odradek.streams import serdes
-from odradek.streams.errors import SerializationError, StreamsError
+from odradek.streams.errors import SerializationError, StoreFormatError
 from odradek.streams.stores.interface import WAY_OUT
 
 log = logging.getLogger(__name__)
@@ -42,10 +42,6 @@ Format = Mapping[str, Any]
 
 OF_OTHER_BYTES: Final = (struct.error, ValueError, LookupError, SerializationError)
 """Errors of a store, or of a serde, that is given the bytes of another format."""
-
-
-class StoreFormatError(StreamsError):
-    """The directory or the changelog of a store has the state of another kind of store, or of other serdes."""
 
 
 def format_of(builder: Any, config: Mapping[str, Any]) -> dict[str, Any]:

@@ -18,18 +18,12 @@ from typing import Any, Final
 
 from odradek.protocol.topic_partition import TopicPartition
 from odradek.streams.context import TaskContext
-from odradek.streams.errors import LockError, StreamsError, of_task
+from odradek.streams.errors import LockError, StoreFormatError, StreamsError, of_task
 from odradek.streams.recorded_metrics import RecordedStat
 from odradek.streams.records import TaskId
 from odradek.streams.running import checkpoints
 from odradek.streams.running.state_directory import StateDirectory
-from odradek.streams.running.store_formats import (
-    OF_OTHER_BYTES,
-    StoreFormatError,
-    StoreFormats,
-    describe,
-    format_of,
-)
+from odradek.streams.running.store_formats import OF_OTHER_BYTES, StoreFormats, describe, format_of
 from odradek.streams.stores.interface import WAY_OUT
 from odradek.streams.stores.keyvalue import directory_of
 from odradek.streams.stores.keyvalue import wipe as wipe_store

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import inspect
 import re
 import zipfile
 from collections.abc import Iterator
@@ -83,6 +84,11 @@ def java_properties() -> set[str]:
 
 def exists(name: str) -> bool:
     """Whether a name such as "KStream.filter" or "records.TaskId.parse" is one of odradek.streams."""
+    return find(name) is not _MISSING
+
+
+def find(name: str) -> Any:
+    """What odradek.streams has under a name: a field of a class is its name. _MISSING where it has nothing."""
     parts = name.split(".")
     for length in range(len(parts), -1, -1):
         try:
@@ -92,12 +98,17 @@ def exists(name: str) -> bool:
         for part in parts[length:]:
             found = _member(found, part)
         if found is not _MISSING:
-            return True
-    return False
+            return found
+    return _MISSING
 
 
 def _member(owner: Any, name: str) -> Any:
-    """An attribute, a field of a dataclass, or an attribute that a class declares with its type."""
+    """An attribute, a field of a dataclass, or an attribute that a class declares with its type.
+
+    Every object can be compared and printed, so `__eq__` and the like count only as those of a class.
+    """
+    if name.startswith("__") and inspect.isroutine(owner):
+        return _MISSING
     fields = {each.name for each in dataclasses.fields(owner)} if dataclasses.is_dataclass(owner) else ()
     if name in fields or name in getattr(owner, "__annotations__", ()):
         return name

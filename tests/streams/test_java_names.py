@@ -13,9 +13,8 @@ from odradek.streams.topology import Topology
 from odradek.streams.windows import TimeWindows
 from tests.streams import parity
 
-DEPRECATED: Final = [
-    row for row in parity.rows(parity.PAGE.read_text(), "Classes and methods") if row.why.startswith("deprecated; ")
-]
+CODE: Final = parity.rows(parity.PAGE.read_text(), "Classes and methods")
+DEPRECATED: Final = [row for row in CODE if row.why.startswith("deprecated; ")]
 
 
 @pytest.mark.parametrize(
@@ -45,16 +44,20 @@ def test_a_name_of_neither_says_no_more() -> None:
     assert not hasattr(TimeWindows, "fly")
 
 
-def test_every_successor_exists_and_is_on_the_page() -> None:
-    named = set()
+def test_every_deprecated_method_of_a_class_names_its_successor() -> None:
+    """The error of an object of the class, or of the class itself, whose rows the page has."""
+    classes = {row.java: row.python for row in CODE if row.state != "not"}
+    named = {}
     for row in DEPRECATED:
-        kind = row.java.rpartition(".")[0].rpartition(".")[2]
-        named.add(f"{kind}.{row.why.removeprefix('deprecated; ')}")
-    for owner, successors in SUCCESSORS.items():
-        found = getattr(streams, owner)
-        for successor in successors.values():
-            assert hasattr(found, successor), (owner, successor)
-            assert f"{owner}.{successor}" in named
+        owner, _, method = row.java.rpartition(".")
+        successor = row.why.removeprefix("deprecated; ")
+        if owner in classes and parity.exists(f"{classes[owner]}.{successor}"):
+            found: Any = parity.find(classes[owner])
+            assert issubclass(found, JavaNames), row
+            with pytest.raises(AttributeError, match=f"'{method}', which is deprecated .*; use {successor}$"):
+                found.__getattr__(object.__new__(found), method)
+            named.setdefault(owner.rpartition(".")[2], set()).add(successor)
+    assert named == {owner: {*successors.values()} for owner, successors in SUCCESSORS.items()}
 
 
 def test_the_streams_of_the_dsl_have_it() -> None:

@@ -24,10 +24,10 @@ from odradek.streams import (
 )
 from odradek.streams.config import StreamsConfig
 from odradek.streams.context import TaskContext
-from odradek.streams.errors import StoreSerializationError
+from odradek.streams.errors import StoreFormatError, StoreSerializationError
 from odradek.streams.records import TaskId
 from odradek.streams.running.state_directory import StateDirectory
-from odradek.streams.running.store_formats import FILE, StoreFormatError, format_of
+from odradek.streams.running.store_formats import FILE, format_of
 from odradek.streams.running.task_state import TaskState
 from odradek.streams.stores.builders import key_value_store, timestamped_key_value_store
 from odradek.streams.stores.cache import ThreadCache
