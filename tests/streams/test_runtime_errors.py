@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
+from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from odradek.broker_process import BrokerProcess
 from odradek.streams.errors import (
@@ -313,7 +313,23 @@ def write_to(stage: Stage, partition: int, value: bytes) -> None:
     producer.flush()
 
 
-def test_topics_with_different_partition_counts_end_every_instance(stage: Stage) -> None:
+def test_a_changelog_with_another_partition_count_ends_the_client(stage: Stage) -> None:
     counting.make_topics(stage.bootstrap, {f"{stage.application_id}-totals-changelog": 5})
     failure = ended(KafkaStreams(word_counts(stage.words, stage.counts), stage.config()))
     assert "could not be assigned" in str(failure)
+
+
+def test_the_reason_of_the_leader_is_the_failure_of_every_instance(
+    stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The input gets more partitions than the internal topics have; one leader finds it."""
+    often = {"metadata_max_age_ms": 100}
+    with stage.running(**often) as one, stage.running(instance="b", **often) as other:
+        admin = AdminClient({"bootstrap.servers": stage.bootstrap})
+        admin.create_partitions([NewPartitions(stage.words, 3)])[stage.words].result(DEADLINE_S)
+        eventually(lambda: one.state is State.ERROR and other.state is State.ERROR)
+    reasons = [record.args for record in caplog.records if "cannot assign tasks" in record.message]
+    assert len(reasons) == 1, "the other member is not the leader of a second attempt"
+    for each in (one, other):
+        assert "could not be assigned: Existing internal topic" in str(each.failure)
+        assert "expected: 3; actual: 1" in str(each.failure)
