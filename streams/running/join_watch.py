@@ -64,6 +64,16 @@ class JoinWatch:
             return
         found = answer.result()
         others = [each for each in found.members if each.member_id != member_id]
+        if not others:  # group.initial.rebalance.delay.ms, 3 s by default: nothing is wrong
+            log.info(
+                "waiting for the end of the rebalance, without other members thread=%s group=%s group_state=%s "
+                "waited_s=%.0f",
+                self._thread,
+                self._group,
+                found.state.name,
+                waited_s,
+            )
+            return
         until = time.strftime("%H:%M:%S", time.localtime(time.time() + max(0.0, self._session_s - waited_s)))
         log.warning(
             "waiting for other members to join again or to lose their sessions thread=%s group=%s group_state=%s "
@@ -73,5 +83,5 @@ class JoinWatch:
             found.state.name,
             waited_s,
             until,
-            ", ".join(f"{each.client_id}@{each.host} ({each.member_id})" for each in others) or "none",
+            ", ".join(f"{each.client_id}@{each.host} ({each.member_id})" for each in others),
         )

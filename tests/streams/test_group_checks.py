@@ -122,6 +122,23 @@ def test_the_log_has_the_members_for_which_a_thread_waits(admin: Any, caplog: py
     assert "sessions_end=" in text
 
 
+def test_a_first_start_is_no_warning(admin: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """The coordinator waits for other first members for group.initial.rebalance.delay.ms, as long as the log does."""
+    watch = JoinWatch(admin, "thread-1", "app", 45.0)
+    with caplog.at_level(logging.INFO, "odradek.streams.running.join_watch"):
+        watch.poll(10.0, "own")
+        watch.poll(10.0 + FIRST_S, "own")
+        found = SimpleNamespace(
+            members=[SimpleNamespace(member_id="own", client_id="own", host="/127.0.0.1")],
+            state=SimpleNamespace(name="PREPARING_REBALANCING"),
+        )
+        admin.requests[-1]["app"].set_result(found)
+        watch.poll(10.1 + FIRST_S, "own")
+    (record,) = caplog.records
+    assert record.levelno == logging.INFO
+    assert "without other members" in record.getMessage()
+
+
 def test_the_log_has_the_reason_where_no_coordinator_answers(admin: Any, caplog: pytest.LogCaptureFixture) -> None:
     watch = JoinWatch(admin, "thread-1", "app", 45.0)
     watch.poll(10.0, "")
