@@ -23,17 +23,21 @@ UNUSABLE: Final = 2
 """The exit status where the application cannot be loaded, as where the options are wrong."""
 
 
-def application_argument(function: _Function) -> _Function:
-    """The parameters `application` and `app_dir`, of every command that loads a topology."""
-    option = click.option(
+def app_dir_option(function: _Function) -> _Function:
+    """The parameter `app_dir`, of every command that imports what an application names."""
+    return click.option(
         "--app-dir",
         type=_FOLDER,
         default=".",
         show_default=True,
         metavar="FOLDER",
-        help="Where MODULE is searched for first.",
-    )
-    return click.argument("application", metavar="MODULE:TOPOLOGY")(option(function))
+        help="Where modules are searched for first.",
+    )(function)
+
+
+def application_argument(function: _Function) -> _Function:
+    """The parameters `application` and `app_dir`, of every command that loads a topology."""
+    return click.argument("application", metavar="MODULE:TOPOLOGY")(app_dir_option(function))
 
 
 def application_options(function: _Function) -> _Function:

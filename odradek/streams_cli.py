@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from odradek.streams_application import app_dir_option, read_properties
 from odradek.streams_connect_cli import connect
 from odradek.streams_describe_cli import describe
 from odradek.streams_init_cli import init
@@ -42,10 +43,8 @@ streams.add_command(worker)
     "--bootstrap-server",
     "--bootstrap-servers",
     "servers",
-    default="localhost:9092",
-    show_default=True,
     metavar="HOST:PORT,…",
-    help="The bootstrap brokers.",
+    help="The bootstrap brokers; by default those of --config-file, or localhost:9092.",
 )
 @click.option("--input-topics", default="", metavar="TOPIC,…", help="Set their offsets: to the beginning, or as given.")
 @click.option("--intermediate-topics", default="", metavar="TOPIC,…", help="Set their offsets to the end.")
@@ -65,19 +64,23 @@ streams.add_command(worker)
 @click.option("--shift-by", type=int, metavar="N", help="Go forward by so many records, or back by a negative number.")
 @click.option(
     "--config-file",
+    "--properties",
+    "config_file",
     type=click.Path(path_type=Path, exists=True),
-    help="Further properties of the client, key=value: security.protocol, ssl.* and sasl.* of librdkafka, and oauth_cb "
-    "as the dotted name of a function.",
+    help="The properties of the application, key=value, of which security.protocol, ssl.* and sasl.* of librdkafka are "
+    "used, and oauth_cb as the dotted name of a function.",
 )
+@app_dir_option
 @click.option("--force", is_flag=True, help="Remove members that are still in the group.")
 @click.option("--dry-run", is_flag=True, help="Print the actions without performing them.")
 def reset(
     application_id: str,
-    servers: str,
+    servers: str | None,
     input_topics: str,
     intermediate_topics: str,
     internal_topics: str,
     config_file: Path | None,
+    app_dir: Path,
     force: bool,
     dry_run: bool,
     **how: object,
@@ -91,16 +94,18 @@ def reset(
     from odradek.streams.reset import Reset, ResetError
     from odradek.streams.reset import reset as do
 
+    properties = read_properties(config_file, ())
+    sys.path.insert(0, str(app_dir.absolute()))  # oauth_cb may be in a module of the application
     what = Reset(
         application_id,
-        servers,
+        servers or properties.get("bootstrap.servers", "localhost:9092"),
         _names(input_topics),
         _names(intermediate_topics),
         _names(internal_topics),
         _position(how),
         force,
         dry_run,
-        _properties(config_file),
+        properties,
     )
     try:
         sys.exit(0 if do(what, click.echo) else 1)
@@ -137,10 +142,3 @@ def _position(how: dict[str, object]) -> ResetTarget:
     except (ValueError, OSError) as error:
         raise click.UsageError(f"--{given[0].replace('_', '-')}: {error}") from error
     return ResetTarget("latest" if given[0] == "to_latest" else "earliest")
-
-
-def _properties(path: Path | None) -> dict[str, str]:
-    """key=value lines; # begins a comment."""
-    lines = path.read_text().splitlines() if path is not None else []
-    pairs = (line.partition("=") for line in map(str.strip, lines) if line and not line.startswith(("#", "!")))
-    return {name.strip(): value.strip() for name, _, value in pairs}

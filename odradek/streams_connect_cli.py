@@ -14,7 +14,7 @@ import click
 
 from odradek.log_lines import FORMATS, LEVELS, log_to_stderr
 from odradek.standard_streams import print_line
-from odradek.streams_application import read_properties
+from odradek.streams_application import app_dir_option, read_properties
 
 _UNUSABLE = 2
 
@@ -31,14 +31,7 @@ _UNUSABLE = 2
     help="Properties of the connector and of its clients.",
 )
 @click.option("--set", "overrides", multiple=True, metavar="NAME=VALUE", help="Set a property over the file's value.")
-@click.option(
-    "--app-dir",
-    type=click.Path(path_type=Path, file_okay=False, exists=True),
-    default=".",
-    show_default=True,
-    metavar="FOLDER",
-    help="Where MODULE is searched for first.",
-)
+@app_dir_option
 @click.option("--log-level", type=click.Choice(LEVELS), default="info", show_default=True)
 @click.option("--log-format", type=click.Choice(FORMATS), default="text", show_default=True)
 def connect(

@@ -29,6 +29,7 @@ from odradek.protocol import messages as m
 from odradek.protocol.client.connection import code_of
 from odradek.protocol.errors import ErrorCode, KafkaError, ProtocolError
 from odradek.protocol.topic_partition import TopicPartition
+from odradek.streams.config import PREFIXES, PROPERTIES
 from odradek.streams.errors import StreamsError
 from odradek.streams.functions import imported
 from odradek.streams.group.authentication import security_of
@@ -82,7 +83,9 @@ class Reset:
     force: bool = False
     dry_run: bool = False
     client: Mapping[str, Any] = field(default_factory=dict)
-    """Further properties of librdkafka, such as those for authentication."""
+    """Further properties of librdkafka, such as those for authentication; those of an application that concern no
+    administrator have no effect.
+    """
 
 
 def reset(what: Reset, say: Say = print) -> bool:
@@ -91,7 +94,7 @@ def reset(what: Reset, say: Say = print) -> bool:
 
     Raises ResetError.
     """
-    client = dict(what.client)
+    client = of_administrator(what.client)
     try:
         if isinstance(client.get("oauth_cb"), str):
             client["oauth_cb"] = imported(client["oauth_cb"])
@@ -110,6 +113,18 @@ def reset(what: Reset, say: Say = print) -> bool:
     except (KafkaException, TimeoutError, OSError, KafkaError, ProtocolError) as error:
         raise ResetError(f"the cluster at {what.bootstrap_servers}: {_text_of(error)}") from error
     return complete
+
+
+def of_administrator(properties: Mapping[str, Any]) -> dict[str, Any]:
+    """The properties of librdkafka among these properties of an application: those of its administrator."""
+    prefix = "admin.client."
+    own = {
+        name: value
+        for name, value in properties.items()
+        if (name not in PROPERTIES or name == "client.id") and not name.startswith((*PREFIXES, "client.tag."))
+    }
+    narrower = {name.removeprefix(prefix): value for name, value in properties.items() if name.startswith(prefix)}
+    return {**own, **narrower}
 
 
 def internal_topics(application_id: str, topics: Iterable[str]) -> list[str]:

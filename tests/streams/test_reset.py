@@ -5,6 +5,7 @@ over.
 from __future__ import annotations
 
 import re
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,7 +19,7 @@ from confluent_kafka.admin import AdminClient
 
 from odradek.broker_process import BrokerProcess
 from odradek.cli import main
-from odradek.streams.reset import before_ms, clipped, internal_topics, moment_ms, read_plan
+from odradek.streams.reset import before_ms, clipped, internal_topics, moment_ms, of_administrator, read_plan
 from odradek.streams.runtime import KafkaStreams, State
 from tests.jvm.kafka import Kafka, running_kafka
 from tests.jvm.tools import run_tool
@@ -49,6 +50,48 @@ def test_internal_topics_are_found_by_their_names() -> None:
     ]
     others = ["app-a", "app2-a-changelog", "a-changelog", "app-a-changelog-2", "app-KTABLE-FK-JOIN-topic"]
     assert internal_topics("app", [*others, *own]) == own
+
+
+def test_the_properties_of_an_application_are_those_of_its_administrator() -> None:
+    application = {
+        "application.id": "app",
+        "state.dir": "/var/lib/app",
+        "num.stream.threads": "2",
+        "metrics.recording.level": "DEBUG",
+        "consumer.fetch.wait.max.ms": "5",
+        "topic.min.insync.replicas": "1",
+        "client.tag.zone": "a",
+        "client.id": "app-1",
+        "security.protocol": "SASL_SSL",
+        "sasl.username": "alice",
+        "admin.client.sasl.username": "root",
+        "no.such.property": "1",
+    }
+    assert of_administrator(application) == {
+        "client.id": "app-1",
+        "security.protocol": "SASL_SSL",
+        "sasl.username": "root",
+        "no.such.property": "1",  # an error, as before
+    }
+
+
+@pytest.mark.parametrize("option", [False, True])
+def test_a_function_of_the_properties_may_be_in_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, option: bool
+) -> None:
+    """The error is that of the next property: the function was found."""
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    module = f"own_tokens_{option}"
+    (tmp_path / f"{module}.py").write_text("def token(argument): ...")
+    (tmp_path / "app.properties").write_text(f"oauth_cb={module}.token\nno.such.property=1\n")
+    arguments = ["--application-id=a", f"--config-file={tmp_path / 'app.properties'}"]
+    if option:
+        arguments.append(f"--app-dir={tmp_path}")
+    else:
+        monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(main, ["streams", "reset", *arguments])
+    assert result.exit_code == 1
+    assert 'No such configuration property: "no.such.property"' in result.output
 
 
 @pytest.mark.parametrize(

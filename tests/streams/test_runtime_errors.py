@@ -323,7 +323,7 @@ def test_the_reason_of_the_leader_is_the_failure_of_every_instance(
     stage: Stage, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The input gets more partitions than the internal topics have; one leader finds it."""
-    often = {"metadata_max_age_ms": 100}
+    often: dict[str, Any] = {"metadata_max_age_ms": 100}
     with stage.running(**often) as one, stage.running(instance="b", **often) as other:
         admin = AdminClient({"bootstrap.servers": stage.bootstrap})
         admin.create_partitions([NewPartitions(stage.words, 3)])[stage.words].result(DEADLINE_S)

@@ -133,9 +133,8 @@ def test_an_application_runs_and_is_reset_with_the_same_properties(
             streams.wait_until(State.RUNNING, TIMEOUT_S)
         assert streams.failure is None
         file = tmp_path / "client.properties"
-        file.write_text("".join(f"{name}={value}\n" for name, value in client.items() if name != "bootstrap.servers"))
-        arguments = ["--application-id", application, "--bootstrap-server", broker.bootstrap]
-        arguments += ["--input-topics", WORDS, "--config-file", str(file)]
+        file.write_text("".join(f"{name}={value}\n" for name, value in config.items()))
+        arguments = ["--application-id", application, "--input-topics", WORDS, "--config-file", str(file)]
         result = CliRunner().invoke(main, ["streams", "reset", *arguments])
         assert result.exit_code == 0, result.output
         left = topics.list_topics(timeout=TIMEOUT_S).topics
