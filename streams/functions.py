@@ -65,11 +65,16 @@ def joiner_with_key(function: Callable[..., Any]) -> Callable[[Any, Any, Any], A
     return function if takes_key(function) else lambda key, left, right: function(left, right)
 
 
-def problem_of(function: Any, forms: Forms) -> str | None:
-    """Why `function` cannot be called with any of these parameters; None where it can, or its signature is unknown."""
+def problem_of(function: Any, forms: Forms, awaited: bool = False) -> str | None:
+    """Why `function` cannot be called with any of these parameters; None where it can, or its signature is unknown.
+
+    A coroutine function is wrong, too, unless its result is `awaited`.
+    """
     expected = " or of ".join(f"({', '.join(form)})" for form in forms)
     if not callable(function):
         return f"is {function!r}; expected a function of {expected}"
+    if not awaited and inspect.iscoroutinefunction(function):
+        return f"is {name_of(function)}, a coroutine function; map_async and map_values_async await such functions"
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):

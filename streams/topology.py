@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 from odradek.streams.declared_topics import DeclaredTopic
 from odradek.streams.errors import ArgumentError, TopologyError
-from odradek.streams.functions import EXTRACTOR, OF_NOTHING, PARTITIONER, TOPIC_CHOOSER, Forms, problem_of
+from odradek.streams.functions import EXTRACTOR, OF_NOTHING, PARTITIONER, TOPIC_CHOOSER, Forms, name_of, problem_of
 from odradek.streams.java_names import JavaNames
 from odradek.streams.java_order import hash_set_order
 from odradek.streams.processor import ProcessorSupplier
@@ -167,6 +167,15 @@ def _check_function(where: str, role: str, function: Any, forms: Forms) -> None:
         raise ArgumentError(f"Invalid topology: {where}: {role} {problem}")
 
 
+def _check_supplier(name: str, supplier: Any) -> None:
+    _check_function(f"processor {name}", "supplier", supplier, OF_NOTHING)
+    if isinstance(supplier, type) and not callable(getattr(supplier, "process", None)):
+        raise ArgumentError(
+            f"Invalid topology: processor {name}: supplier is {name_of(supplier)}, a class without a method process; "
+            "expected a Processor, or a function that returns one"
+        )
+
+
 class Topology(JavaNames):
     """The operations of an application, as a graph."""
 
@@ -230,7 +239,7 @@ class Topology(JavaNames):
         """
         self._new(name)
         if getattr(supplier, "bind", None) is None:
-            _check_function(f"processor {name}", "supplier", supplier, OF_NOTHING)
+            _check_supplier(name, supplier)
         self._add_child(name, parents)
         self.nodes[name] = ProcessorNode(name, supplier, parents)
         self._leader[name] = name

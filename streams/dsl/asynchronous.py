@@ -115,4 +115,4 @@ class AsynchronousOperators(StreamBase[K, V]):
                 f"concurrency={concurrency!r} and timeout={timeout!r} at {place_of_call()}: both have to be 1 or more "
                 "(timeout in ms)"
             )
-        return self._of_function(name, kind.prefix, kind(mapper, concurrency, timeout_ms), "mapper")
+        return self._of_function(name, kind.prefix, kind(mapper, concurrency, timeout_ms), "mapper", awaited=True)

@@ -56,7 +56,8 @@ class CogroupedKStream(Generic[K, A]):
         return cls({grouped: aggregator})
 
     def cogroup(self, grouped: KGroupedStream[K, Any], aggregator: Callable[[K, Any, A], A]) -> CogroupedKStream[K, A]:
-        """Add a stream; `aggregator` is of (key, value, aggregate)."""
+        """Add a stream; `aggregator` is of (key, value, aggregate). Raises ArgumentError."""
+        next(iter(self._groups)).graph.accept("cogroup", grouped, KGroupedStream)
         self._groups[grouped] = aggregator
         return self
 

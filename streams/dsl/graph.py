@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from odradek.streams.dsl.options import Consumed
 from odradek.streams.errors import ArgumentError, TopologyError
-from odradek.streams.functions import Forms, problem_of
+from odradek.streams.functions import Forms, place_of_call, problem_of
 from odradek.streams.topology import Topology
 
 if TYPE_CHECKING:
@@ -82,14 +82,24 @@ class Graph:
 
     # ---- nodes
 
-    def check(self, node: str, role: str, function: Any, forms: Forms) -> None:
+    def check(self, node: str, role: str, function: Any, forms: Forms, *, awaited: bool = False) -> None:
         """Make build() fail where an operator's function cannot be called with any of these parameters.
 
-        `role` is the name of the operator's parameter.
+        `role` is the name of the operator's parameter; `awaited` allows coroutine functions.
         """
-        problem = problem_of(function, forms)
+        problem = problem_of(function, forms, awaited)
         if problem is not None:
             self.reject(node, f"{role} {problem}")
+
+    def accept(self, operator: str, other: Any, *kinds: type[Any]) -> None:
+        """Raises ArgumentError where the other side of an operator is of none of these kinds, or of another builder."""
+        if not isinstance(other, kinds):
+            expected = " or a ".join(kind.__name__ for kind in kinds)
+            raise ArgumentError(f"{operator}() at {place_of_call()} with {other!r}; expected a {expected}")
+        if other.graph is not self:
+            raise ArgumentError(
+                f"{operator}() at {place_of_call()} with a {type(other).__name__} of another StreamsBuilder"
+            )
 
     def reject(self, node: str, reason: str) -> None:
         """Make build() fail, with the name of this operator and the reason."""

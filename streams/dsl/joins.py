@@ -69,6 +69,9 @@ def join_stream(
     name: str | None = None,
 ) -> KStream[Any, Any]:
     """Join a stream with a stream, a table or a global table. Raises TypeError for options of another kind of join."""
+    from odradek.streams.dsl.kstream import KStream
+
+    this.graph.accept("join" if kind == "inner" else f"{kind}_join", other, KStream, KTable, GlobalKTable)
     joined_stream = _joined_stream(this, other, joiner, kind, windows, joined, key_selector, name)
     this.graph.check(joined_stream.node, "joiner", joiner, JOINER)
     if key_selector is not None:
@@ -382,7 +385,8 @@ def join_table(
     joined: TableJoined | None = None,
     name: str | None = None,
 ) -> KTable[Any, Any]:
-    """Join rows of the same key, or by `foreign_key`."""
+    """Join rows of the same key, or by `foreign_key`. Raises ArgumentError, TypeError."""
+    this.graph.accept("join" if kind == "inner" else f"{kind}_join", other, KTable)
     if foreign_key is None:
         if joined is not None:
             raise TypeError("TableJoined is for joins by a foreign key")

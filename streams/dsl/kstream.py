@@ -47,6 +47,7 @@ class KStream(StatelessOperators[K, V], AsynchronousOperators[K, V], StreamJoins
 
     def merge(self, other: KStream[K, V], *, name: str | None = None) -> KStream[K, V]:
         """The records of both streams. The order between them is not defined."""
+        self.graph.accept("merge", other, KStream)
         node = self.graph.name(name, "KSTREAM-MERGE-")
         self._write(node, stateless.PassThrough(), self.node, other.node)
         sources = self.sources | other.sources

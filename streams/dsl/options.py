@@ -41,6 +41,16 @@ def _check(options: Any, *serdes: str) -> None:
         raise ArgumentError(f"{kind}(name=…) at {place_of_call()} is {options.name!r}; expected a text")
 
 
+def _check_store_type(options: Any) -> None:
+    """Raises ArgumentError for a `store_type` that is no place of stores."""
+    given = options.store_type
+    if given not in (None, "rocksDB", "in_memory") and not isinstance(given, DslStoreSuppliers):
+        raise ArgumentError(
+            f"{type(options).__name__}(store_type=…) at {place_of_call()} is {given!r}; expected 'rocksDB', "
+            "'in_memory' or an object of DslStoreSuppliers"
+        )
+
+
 def _is_positive(duration: Any) -> bool:
     """Whether this is a duration of at least 1 ms."""
     if isinstance(duration, timedelta):
@@ -92,6 +102,10 @@ class Repartitioned(Generic[K, V]):
 
     def __post_init__(self) -> None:
         _check(self, "key", "value")
+        if self.partitions is not None and not (isinstance(self.partitions, int) and self.partitions >= 1):
+            raise ArgumentError(
+                f"Repartitioned(partitions=…) at {place_of_call()} is {self.partitions!r}; expected 1 or more"
+            )
 
 
 @dataclass(frozen=True)
@@ -128,6 +142,7 @@ class Materialized(Generic[K, V]):
 
     def __post_init__(self) -> None:
         _check(self, "key", "value")
+        _check_store_type(self)
         if self.ttl is not None and not _is_positive(self.ttl):
             raise ArgumentError(
                 f"Materialized(ttl=…) at {place_of_call()} is {self.ttl!r}; expected a timedelta or ms, at least 1 ms"
@@ -170,6 +185,7 @@ class StreamJoined(Generic[K, V, VO]):
 
     def __post_init__(self) -> None:
         _check(self, "key", "value", "other_value")
+        _check_store_type(self)
 
 
 @dataclass(frozen=True, slots=True)

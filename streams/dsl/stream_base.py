@@ -58,10 +58,12 @@ class StreamBase(JavaNames, Generic[K, V]):
     def _same(self, node: str) -> KStream[K, V]:
         return self._stream(node, self.key, self.value)
 
-    def _of_function(self, name: str | None, prefix: str, operator: stateless.OfFunction, role: str) -> str:
+    def _of_function(
+        self, name: str | None, prefix: str, operator: stateless.OfFunction, role: str, *, awaited: bool = False
+    ) -> str:
         """Add an operator with one function of the user's. Returns its name."""
         node = self._processor(name, prefix, operator)
-        self.graph.check(node, role, operator.function, OF_RECORD)
+        self.graph.check(node, role, operator.function, OF_RECORD, awaited=awaited)
         return node
 
     def _processor(self, name: str | None, prefix: str, operator: Operator) -> str:

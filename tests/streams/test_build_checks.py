@@ -74,6 +74,15 @@ def keyword(value: Any, *, needed: Any) -> None:
     """A function that requires a keyword."""
 
 
+@untyped
+async def coroutine(value: Any) -> Any:
+    """A coroutine function, whose result nothing would await."""
+
+
+class NoProcessor:
+    """A class that cannot process."""
+
+
 WRONG: dict[str, tuple[str, Callable[[Build], Any]]] = {
     "filter": ("KSTREAM-FILTER-0000000004: predicate", lambda b: b.stream.filter(none)),
     "filter_not": ("mine: predicate", lambda b: b.stream.filter_not(four, name="mine")),
@@ -89,6 +98,14 @@ WRONG: dict[str, tuple[str, Callable[[Build], Any]]] = {
     "to": ("KSTREAM-SINK-0000000004: topic", lambda b: b.stream.to(none)),
     "partitioner": ("partitioner", lambda b: b.stream.to("out", Produced(partitioner=none))),
     "process": ("KSTREAM-PROCESSOR-0000000004: supplier", lambda b: b.stream.process(Listed([]))),  # type: ignore[arg-type]
+    "no processor": (
+        "KSTREAM-PROCESSOR-0000000004: supplier is NoProcessor, a class without a method process",
+        lambda b: b.stream.process(NoProcessor),  # type: ignore[arg-type]
+    ),
+    "coroutine": (
+        "KSTREAM-MAPVALUES-0000000004: mapper is coroutine",
+        lambda b: b.stream.map_values(coroutine),
+    ),
     "group_by": ("KSTREAM-KEY-SELECT-0000000004: selector", lambda b: b.stream.group_by(none).count()),
     "reduce": ("KSTREAM-REDUCE-0000000005: reducer", lambda b: b.grouped.reduce(none)),
     "initializer": (
@@ -196,8 +213,35 @@ NO_SERDE: dict[str, Callable[[], Any]] = {
     "StreamJoined(value=…)": lambda: StreamJoined(STRING, 1),  # type: ignore[arg-type]
     "Materialized(key=…)": lambda: Materialized("store", str),  # type: ignore[arg-type]
     "Materialized(name=…)": lambda: Materialized(STRING, STRING),  # type: ignore[arg-type]
+    "Materialized(store_type=…)": lambda: Materialized("store", store_type="redis"),  # type: ignore[arg-type]
+    "StreamJoined(store_type=…)": lambda: StreamJoined(store_type=dict),  # type: ignore[arg-type]
+    "Repartitioned(partitions=…)": lambda: Repartitioned(partitions=0),
     "Materialized(store=…)": lambda: Materialized(store="store"),  # type: ignore[arg-type]
 }
+
+
+def test_coroutine_functions_are_accepted_where_they_are_awaited() -> None:
+    build = Build()
+    build.stream.map_values_async(coroutine)
+    build.stream.map_async(coroutine)
+    build.builder.build()
+
+
+OTHERS: dict[str, Callable[[Build], Any]] = {
+    "merge()": lambda b: b.stream.merge(b.table),  # type: ignore[arg-type]
+    "join()": lambda b: b.stream.join("topic", operator.add, NEAR),  # type: ignore[call-overload]
+    "left_join()": lambda b: b.table.left_join(b.stream, operator.add),  # type: ignore[call-overload]
+    "outer_join()": lambda b: b.stream.outer_join(Build().stream, operator.add, NEAR),
+    "cogroup()": lambda b: b.grouped.cogroup(lambda k, v, a: a).cogroup(Build().grouped, lambda k, v, a: a),
+}
+
+
+@pytest.mark.parametrize("operation", OTHERS)
+def test_the_other_side_is_a_stream_or_a_table_of_the_same_builder(operation: str) -> None:
+    """Streams of two builders may have the same names, so one would be read in place of the other."""
+    with pytest.raises(TopologyError) as caught:
+        OTHERS[operation](Build())
+    assert str(caught.value).startswith(f"{operation} at {__file__}:")
 
 
 @pytest.mark.parametrize("where", NO_SERDE)
