@@ -15,7 +15,8 @@ from odradek.storage.log import Log
 from odradek.storage.producers import WAIVED
 from tests.storage.batches import NOW_MS, TOPIC_ID
 from tests.storage.compaction_pass import Written, a_pass, check_gaps, committed_view, folded, stored
-from tests.storage.disks import Choose, MemoryDisk, at_random, keep_all, keep_nothing
+from tests.storage.disks import Choose, MemoryDisk, MemoryFile, at_random, keep_all, keep_nothing
+from tests.storage.memory_state import state_of
 from tests.storage.r13 import batches_in, check_indexes
 
 PATH, NAME = "/data", ("topic", 0)
@@ -242,11 +243,14 @@ def compacted_to_the_end(life: Life) -> list[Written]:
 
 
 def judged(crash: Crash, way: str, choose: Choose | None, seen: set[object]) -> str | None:
-    """The violation after a crash; None where there is none, or where the same disk was `seen` before."""
+    """The violation after a crash; None where there is none, or where the same disk was `seen` before, or the same
+    directory in memory over it: the rest of its life, without another loss of power, is the same too.
+    """
     disk = crash.disk.fork()
+    facts = crash.synced, len(crash.written), len(crash.aborted), crash.epochs
     if choose is not None:
         disk.lose_power(choose)
-        what = disk.fingerprint(), crash.synced, len(crash.written), len(crash.aborted)
+        what = disk.fingerprint(), *facts
         if what in seen:
             return None
         seen.add(what)
@@ -254,6 +258,10 @@ def judged(crash: Crash, way: str, choose: Choose | None, seen: set[object]) -> 
     try:
         life.open()
         check(life, crash, power=choose is not None)
+        opened = (state_of(life.directory, (MemoryDisk, MemoryFile)), disk.visible(), *facts)
+        if opened in seen:
+            return None
+        seen.add(opened)
         compacted_to_the_end(life)
         check(life, crash, power=choose is not None)
         life.restart()
