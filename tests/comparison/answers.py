@@ -163,7 +163,7 @@ def _ordered(struct: Struct, path: str, names: Names) -> dict[str, Any]:
         elif isinstance(value, list):
             within = f"{path}.{name}"
             value = [_ordered(each, within, names) if isinstance(each, Struct) else each for each in value]
-            if within in HASHED:
+            if within in HASHED and len(value) > 1:
                 value.sort(key=lambda each: (_without_ids(each), names.known(each)))
         elif name == "records":
             value = _records(value)

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import pytest
+import uvloop
 from hypothesis import HealthCheck, given, note, settings
 
 from tests.comparison import drawn
@@ -51,7 +52,10 @@ class Notified(NamedTuple):
 @pytest.fixture(scope="module")
 def notified(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Notified]:
     """Both brokers, and all scenarios run, each from the state that those before it have left."""
-    with running_pair(tmp_path_factory.mktemp("comparison")) as ports, asyncio.Runner() as runner:
+    with (
+        running_pair(tmp_path_factory.mktemp("comparison")) as ports,
+        asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
+    ):
         versions = runner.run(_ready(ports))
         scenarios = [each for each in SCENARIO if not CHOSEN or each.__name__ in CHOSEN]
         yield Notified(ports, versions, runner.run(_tell(scenarios, ports, versions)), runner)
