@@ -190,4 +190,5 @@ class OffsetMetadataManager:
 
     def forget_partitions(self, partitions: list[TopicPartition]) -> None:
         """Remove the offsets that any group here has of these deleted topic partitions."""
-        self._groups.for_each(lambda group, now: group.forget(partitions, now))
+        gone = dict.fromkeys(partitions)
+        self._groups.for_each(lambda group, now: group.forget(gone, now))

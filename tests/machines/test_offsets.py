@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from hypothesis import given
@@ -203,3 +204,21 @@ def test_a_commit_survives_its_record(group: str, topic: str, index: int, commit
     if committed.expire_ms != -1:
         committed = committed._replace(leader_epoch=-1)  # version 1 of the value has no field for it
     assert read_offset(value) == committed
+
+
+class Deleted(dict[tuple[str, int], None]):
+    """The partitions of a large topic, which are not to be searched one by one for each group."""
+
+    def __iter__(self) -> Iterator[tuple[str, int]]:
+        raise AssertionError("every partition of the topic is read")
+
+
+def test_the_deletion_of_a_large_topic_costs_a_group_no_more_than_its_own_offsets() -> None:
+    offsets = Offsets()
+    offsets.put([((topic, 0), commit(1)) for topic in ("deleted", "other")])
+    partitions = Deleted.fromkeys([("deleted", index) for index in range(1000)])
+    assert offsets.remove(offsets.among(partitions), pending=True).partitions == (("deleted", 0),)
+    assert offsets.partitions() == [("other", 0)]
+    few = {("other", 0): None}
+    offsets.put([(("other", index), commit(1)) for index in range(9)])
+    assert offsets.among(few) is few

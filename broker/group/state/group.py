@@ -8,7 +8,7 @@ and their transitions.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import Any, Final
 
@@ -346,9 +346,9 @@ class Group:
         codes = [ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if topic in in_use else NO_ERROR for topic, _ in partitions]
         return codes, self._write_tombstones(self.offsets.remove(free), now) if free else []
 
-    def forget(self, partitions: list[TopicPartition], now: Now) -> list[Effect]:
-        """Remove the offsets of these deleted topic partitions."""
-        return self._write_tombstones(self.offsets.remove(partitions, pending=True), now)
+    def forget(self, partitions: Collection[TopicPartition], now: Now) -> list[Effect]:
+        """Remove the offsets of these deleted topic partitions, in a collection that finds one at once."""
+        return self._write_tombstones(self.offsets.remove(self.offsets.among(partitions), pending=True), now)
 
     def expire(self, now: Now) -> list[Effect]:
         """Remove offsets unused for the retention time (KIP-211), and the group without members or offsets."""

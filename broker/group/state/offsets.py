@@ -21,7 +21,7 @@ A commit of versions 2 to 4 may have its own retention, which is stored as its e
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
@@ -227,6 +227,14 @@ class Offsets:
             del self._by_producer[producer_id]
         self._note_tombstones(removed.partitions)
         return removed
+
+    def among(self, partitions: Collection[TopicPartition]) -> Collection[TopicPartition]:
+        """Those of the partitions that may have an offset, found in the smaller of both collections."""
+        own: list[Collection[TopicPartition]] = [self._committed, self._staged, self._staged_in_transaction]
+        own += self._by_producer.values()
+        if len(partitions) <= sum(map(len, own)):
+            return partitions
+        return dict.fromkeys(each for entries in own for each in entries if each in partitions)
 
     def restore(self, removed: Removed) -> None:
         """Undo a removal: the log has refused its tombstones."""
