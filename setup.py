@@ -31,6 +31,7 @@ def link_sources():
     for path in (ROOT / layout["odradek"]).iterdir():
         if path.suffix == ".py" or path.name == "py.typed":
             (top / path.name).symlink_to(path)
+    (top / "__init__.pyi").symlink_to(ROOT / layout["odradek"] / "__init__.py")  # without it mypy finds no `odradek`
     for name, folder in layout.items():
         if name != "odradek":
             (top / name.partition(".")[2]).symlink_to(ROOT / folder)

@@ -137,10 +137,12 @@ _AT_FIRST_USE: Final = {
 """Names whose modules are imported at their first use: topologies and tests of them need no client and no server."""
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _AT_FIRST_USE:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_AT_FIRST_USE[name]}"), name)
+if not TYPE_CHECKING:  # type checkers would accept any name
+
+    def __getattr__(name: str) -> Any:
+        if name not in _AT_FIRST_USE:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(importlib.import_module(f"{__name__}.{_AT_FIRST_USE[name]}"), name)
 
 
 __all__ = [

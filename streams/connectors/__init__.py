@@ -47,11 +47,13 @@ if TYPE_CHECKING:
 _OF_RUNNER: Final = ("ConnectorRunner", "run_sink", "run_source", "sink_runner", "source_runner")
 
 
-def __getattr__(name: str) -> Any:
-    """Imports the runner, and the client of Kafka with it, at its first use."""
-    if name not in _OF_RUNNER:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module("odradek.streams.connectors.runner"), name)
+if not TYPE_CHECKING:  # type checkers would accept any name
+
+    def __getattr__(name: str) -> Any:
+        """Imports the runner, and the client of Kafka with it, at its first use."""
+        if name not in _OF_RUNNER:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(importlib.import_module("odradek.streams.connectors.runner"), name)
 
 
 __all__ = [

@@ -82,7 +82,8 @@ def pyright(python: Path, folder: Path) -> set[tuple[str, int]]:
     )
     assert done.returncode in (0, 1), done.stderr
     found = json.loads(done.stdout[done.stdout.index("{") :])["generalDiagnostics"]
-    assert [each for each in found if "could not be resolved" in each["message"]] == []
+    unresolved = [each for each in found if "could not be resolved" in each["message"]]
+    assert [each for each in unresolved if "from source" not in each["message"]] == []  # the editable install's stub
     return {
         (Path(each["file"]).name, each["range"]["start"]["line"] + 1) for each in found if each["severity"] == "error"
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from odradek import streams
 from odradek.streams import (
     LONG,
     STRING,
@@ -15,6 +16,7 @@ from odradek.streams import (
     Record,
     StreamsBuilder,
     TopologyTestDriver,
+    connectors,
 )
 
 
@@ -60,3 +62,7 @@ as_numbers: KStream[str, int] = texts.map_values(str.upper)  # wrong
 ReadOnlyStoreMap[str, int](object())  # wrong
 with TopologyTestDriver(builder.build()) as driver:
     driver.create_input_topic("numbers", STRING, LONG).pipe_value_list(["text"])  # wrong
+missing = (
+    streams.StringSerde,  # wrong
+    connectors.KafkaSource,  # wrong
+)
