@@ -1,5 +1,7 @@
 /* Handles the usual request: reads its header, decodes it, calls its handler, and queues and counts the response.
  *
+ * `reply` does the second half for a request whose handler has returned no response at once.
+ *
  * The Python function behind it (Dispatcher.frame_in_python) is the specification. Until the handler is called, nothing
  * outside of this function has changed, so whatever is rare goes to that function from the start. See frames.py.
  */
@@ -34,7 +36,7 @@ typedef struct {
     Py_ssize_t route[ROUTE_END], call[CALL_END], connection[CONNECTION_END], metrics[METRICS_END], parts;
 } handler;
 
-static PyObject *name_of_is_active, *name_of_append, *name_of_encode, *name_of_send, *name_of_extend, *name_of_failed, *zero;
+static PyObject *name_of_is_active, *name_of_append, *name_of_answer, *name_of_encode, *name_of_send, *name_of_extend, *name_of_failed, *zero;
 
 /* A request that is being handled; the handler's caller owns the connection and the frame. */
 typedef struct {
@@ -408,6 +410,31 @@ static int find_all_slots(handler *self)
         || find_slots(self->metrics_type, metrics_names, self->metrics, METRICS_END) < 0;
 }
 
+/* Call.reply: true where the response is queued and counted, false where nothing has changed and Python has to do it. */
+static PyObject *reply(handler *self, PyObject *const *args, Py_ssize_t nargs)
+{
+    if (nargs != 2 || !Py_IS_TYPE(args[0], self->call_type))
+        return PyErr_Format(PyExc_TypeError, "reply takes a call and a response");
+    PyObject *const call = args[0];
+    exchange one = {.connection = *slot(call, self->call[CONNECTION]), .route = *slot(call, self->call[ROUTE]), .call = call};
+    one.started_ns = PyLong_AsLongLong(*slot(call, self->call[STARTED]));
+    one.correlation_id = (int32_t)PyLong_AsLong(*slot(call, self->call[CORRELATION]));
+    if (PyErr_Occurred())
+        return NULL;
+    int is_rare = has_quotas(self, one.route);
+    PyObject *parts = is_rare ? NULL : encode(self, &one, args[1]);
+    if (parts == NULL) {
+        if (PyErr_Occurred() && !is_error())
+            return NULL;
+        PyErr_Clear();
+        Py_RETURN_FALSE;
+    }
+    PyObject *done = PyObject_CallMethodObjArgs(one.connection, name_of_answer, call, parts, NULL);
+    Py_DECREF(parts);
+    Py_XDECREF(done);
+    return done == NULL || count(self, &one, args[1]) < 0 ? NULL : Py_NewRef(Py_True);
+}
+
 static PyObject *new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(keywords))
 {
     handler *self = (handler *)type->tp_alloc(type, 0);
@@ -467,6 +494,11 @@ static void dealloc(handler *self)
     Py_DECREF(type);
 }
 
+static PyMethodDef methods[] = {
+    {"reply", (PyCFunction)(void (*)(void))reply, METH_FASTCALL, "Answer a call; see Call.reply."},
+    {NULL, NULL, 0, NULL},
+};
+
 static PyMemberDef members[] = {
     {"__vectorcalloffset__", T_PYSSIZET, offsetof(handler, vectorcall), READONLY, NULL},
     {NULL, 0, 0, 0, NULL},
@@ -479,6 +511,7 @@ static PyType_Slot slots_of_type[] = {
     {Py_tp_traverse, traverse},
     {Py_tp_call, PyVectorcall_Call},
     {Py_tp_members, members},
+    {Py_tp_methods, methods},
     {0, NULL},
 };
 
@@ -491,6 +524,7 @@ static int populate(PyObject *module)
 {
     name_of_is_active = PyUnicode_InternFromString("is_active");
     name_of_append = PyUnicode_InternFromString("append");
+    name_of_answer = PyUnicode_InternFromString("answer");
     name_of_extend = PyUnicode_InternFromString("extend");
     name_of_encode = PyUnicode_InternFromString("encode");
     name_of_send = PyUnicode_InternFromString("send");

@@ -4,7 +4,8 @@
 the handler of its API, encodes the response, puts it into the send queue of the connection and counts it, as the
 function `behind` does. It leaves every frame to that function that is not usual: an unknown API or version, a header
 without a client id or with tagged fields, a malformed or large request, a client with quotas. It decides this before
-the API's handler runs, and nothing has changed by then. A request without a response at once is passed on afterwards.
+the API's handler runs, and nothing has changed by then. A request without a response at once is passed on afterwards;
+`reply_function` returns the function of the extension that answers it later.
 """
 
 from __future__ import annotations
@@ -14,6 +15,9 @@ from typing import Any, NamedTuple
 
 from odradek.protocol.net import Connection, FrameHandler
 from odradek.protocol.outbox import Outbox
+
+Reply = Callable[[Any, Any], bool]
+"""Takes a call and its response. Returns whether the response is queued and counted; if not, nothing has changed."""
 
 
 class Classes(NamedTuple):
@@ -53,10 +57,21 @@ def in_python(
     return calls.behind
 
 
+def not_in_c(call: Any, response: Any) -> bool:
+    """The `Reply` of an installation without the extension."""
+    return False
+
+
+def reply_function(handler: FrameHandler) -> Reply:
+    """The function that answers calls later, of a frame handler."""
+    reply: Reply = getattr(handler, "reply", not_in_c)
+    return reply
+
+
 try:
     from odradek.protocol import _frames
 
-    _frames.FrameHandler  # noqa: B018  # absent where the extension was built from other sources
+    _frames.FrameHandler.reply  # noqa: B018  # absent where the extension was built from other sources
     frame_handler = in_c
 except (ImportError, AttributeError):  # installed without a compiler, or built from older sources
     frame_handler = in_python

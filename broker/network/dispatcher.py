@@ -27,7 +27,7 @@ from odradek.protocol import messages as m
 from odradek.protocol.decoding import MeteredDecoder
 from odradek.protocol.encoding import Each
 from odradek.protocol.errors import ErrorCode, ProtocolError
-from odradek.protocol.frames import Calls, frame_handler
+from odradek.protocol.frames import Calls, Reply, frame_handler, not_in_c, reply_function
 from odradek.protocol.framing import read_request_header
 from odradek.protocol.in_flight import Exchange
 from odradek.protocol.net import Connection
@@ -165,10 +165,12 @@ class Call(Exchange):
 
     def reply(self, response: Any) -> None:
         """Answer a request whose handler returned None."""
-        connection = self.connection
-        if connection.closed:
-            return
-        quotas = self.route.quotas
+        if not self.connection.closed and not self.route.reply(self, response):
+            self._reply_in_python(response)
+
+    def _reply_in_python(self, response: Any) -> None:
+        """The specification of the function in C, and its fallback."""
+        connection, quotas = self.connection, self.route.quotas
         try:
             if quotas.is_active:
                 quotas.throttle(self, response)
@@ -272,10 +274,18 @@ class Route:
         "name",
         "now_ns",
         "quotas",
+        "reply",
         "version",
     )
 
-    def __init__(self, handler: Handler, version: int, metrics: ApiMetrics, quotas: RequestQuotas = NO_QUOTAS) -> None:
+    def __init__(
+        self,
+        handler: Handler,
+        version: int,
+        metrics: ApiMetrics,
+        quotas: RequestQuotas = NO_QUOTAS,
+        reply: Reply = not_in_c,
+    ) -> None:
         request, response = m.request_class(handler.KEY), m.response_class(handler.KEY)
         self.api_key = handler.KEY
         self.version = version
@@ -293,6 +303,7 @@ class Route:
         self.flexible = version >= request.FIRST_FLEXIBLE
         self.now_ns = metrics.now_ns
         self.quotas = quotas
+        self.reply = reply
         self._metrics = metrics.of(FETCH_OF_CONSUMERS if handler.KEY == FETCH_KEY else self.name)
         self._of_followers = metrics.of(FETCH_OF_FOLLOWERS) if handler.KEY == FETCH_KEY else self._metrics
         self._report_errors = response.errors_reporter()
@@ -380,6 +391,7 @@ class Dispatcher:
         calls = Calls(self._now_ns, self.frame_in_python, self._unanswered, self._failed)
         self.frame = frame_handler(self._routes, Route, Call, RequestMetrics, largest=SMALL_FRAME_BYTES, calls=calls)
         """Handles one request. It begins at the request header, and the view is valid only during the call."""
+        self._reply = reply_function(self.frame)
         self.serve(handlers)
 
     def serve(self, handlers: Iterable[Handler]) -> None:
@@ -501,7 +513,7 @@ class Dispatcher:
         handler = self._handlers.get(key)
         if handler is None or not handler.VERSIONS[0] <= version <= handler.VERSIONS[1]:
             return None
-        route = self._routes[key_version] = Route(handler, version, self._metrics, self._quotas)
+        route = self._routes[key_version] = Route(handler, version, self._metrics, self._quotas, self._reply)
         return route
 
     def _refuse(self, connection: Connection, key_version: int, correlation_id: int) -> None:

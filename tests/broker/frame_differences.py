@@ -25,7 +25,7 @@ from odradek.protocol.outbox import Outbox
 from tests.protocol.codec_differences import load
 from tests.protocol.corrupted import spoiled
 
-WAITS, SILENT, REPLIES, RAISES, UNWRITABLE, FAILS, LATE = range(1, 8)
+WAITS, SILENT, REPLIES, RAISES, UNWRITABLE, FAILS, LATE, REPLIES_FAILED, REPLIES_UNWRITABLE = range(1, 10)
 """What the handler does: the generation of a Heartbeat request."""
 NO_SOCKET, BLOCKED, BROKEN = range(-3, 0)
 MOST: Final = (NO_SOCKET, BLOCKED, BROKEN, 0, 5, 1 << 20, 1 << 20, 1 << 20)
@@ -63,11 +63,16 @@ class HeartbeatHandler:
             call.no_reply = True
         if generation == REPLIES:
             call.reply(m.HeartbeatResponse(throttle_time_ms=3))
+        if generation == REPLIES_FAILED:
+            call.local_ns = 3
+            call.reply(m.HeartbeatResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID))
+        if generation == REPLIES_UNWRITABLE:
+            call.reply(m.HeartbeatResponse(throttle_time_ms=2**40))
         if generation == UNWRITABLE:
             return m.HeartbeatResponse(throttle_time_ms=2**40)
         if generation == LATE:
             call.local_ns = 5
-        if generation in (WAITS, SILENT, REPLIES):
+        if generation in (WAITS, SILENT, REPLIES, REPLIES_FAILED, REPLIES_UNWRITABLE):
             return None
         return m.HeartbeatResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS if generation == FAILS else 0)
 
@@ -80,8 +85,12 @@ class FindCoordinatorHandler:
 
     def handle(self, call: Call, request: m.FindCoordinatorRequest) -> Any:
         call.from_follower = request.key == "follower"
-        message = LONG_MESSAGE if request.key == "long" else "none"
-        return m.FindCoordinatorResponse(error_code=15, error_message=message, host="h", port=7)
+        message = LONG_MESSAGE if request.key in ("long", "long, later") else "none"
+        response = m.FindCoordinatorResponse(error_code=15, error_message=message, host="h", port=7)
+        if request.key == "long, later":
+            call.reply(response)
+            return None
+        return response
 
 
 class RecordingSocket:
@@ -147,6 +156,8 @@ class Side:
         self._metrics = ApiMetrics(self._clock.now_ns)
         dispatcher = Dispatcher([self._heartbeats, FindCoordinatorHandler()], self._metrics)
         self.frame = dispatcher.frame if in_c else dispatcher.frame_in_python
+        if not in_c:
+            dispatcher._reply = frames.not_in_c
 
     def outcome(self, frame: bytes, **state: Any) -> Any:
         """Everything that a frame changes."""
@@ -162,12 +173,12 @@ def frame_of(rng: random.Random) -> bytes:
     """A request of either handler, in any version and one that is not supported."""
     if rng.randint(0, 3):
         version = rng.randint(0, 5)
-        body = m.HeartbeatRequest(group_id="g", generation_id=rng.randint(0, LATE + 1), member_id="m")
+        body = m.HeartbeatRequest(group_id="g", generation_id=rng.randint(0, REPLIES_UNWRITABLE + 1), member_id="m")
         key, data = m.HeartbeatRequest.API_KEY, body.encode(min(version, 4))
     else:
         version = rng.randint(0, 4)
         key = m.FindCoordinatorRequest.API_KEY
-        found = m.FindCoordinatorRequest(key=rng.choice(("long", "follower", "group")))
+        found = m.FindCoordinatorRequest(key=rng.choice(("long", "long, later", "follower", "group")))
         data = found.encode(min(version, 3))
     return request_header(key, version, rng.randint(-(2**31), 2**31 - 1), rng.choice(CLIENT_IDS)) + data
 

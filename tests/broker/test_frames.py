@@ -21,6 +21,8 @@ from tests.broker.frame_differences import (
     NO_SOCKET,
     RAISES,
     REPLIES,
+    REPLIES_FAILED,
+    REPLIES_UNWRITABLE,
     UNWRITABLE,
     WAITS,
     HeartbeatHandler,
@@ -61,6 +63,16 @@ def test_a_usual_frame_never_reaches_the_function_behind_the_extension(monkeypat
     assert len(seen) == 3
 
 
+def test_a_usual_later_response_is_not_encoded_in_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[m.HeartbeatResponse] = []
+    monkeypatch.setattr(Call, "_reply_in_python", lambda _, response: seen.append(response))
+    side = Side(in_c=True)
+    state = {"corked": True, "owed": 0, "writing": False, "most": NO_SOCKET}
+    for generation in (REPLIES, REPLIES, REPLIES_FAILED, REPLIES_UNWRITABLE):
+        side.outcome(heartbeat(generation), **state)
+    assert [response.throttle_time_ms for response in seen] == [2**40]
+
+
 def test_a_handler_that_raises_closes_the_connection_and_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     side = Side(in_c=True)
     state = {"corked": True, "owed": 0, "writing": False, "most": NO_SOCKET}
@@ -86,7 +98,9 @@ def test_frames_leave_no_objects_behind() -> None:
     logging.disable()
     try:
         side, connection = Side(in_c=True), RecordingConnection(corked=True, owed=0, writing=False, most=NO_SOCKET)
-        kinds = [memoryview(heartbeat(each)) for each in (0, WAITS, REPLIES, RAISES, UNWRITABLE, FAILS)]
+        kinds = [
+            memoryview(heartbeat(each)) for each in (0, WAITS, REPLIES, RAISES, UNWRITABLE, FAILS, REPLIES_UNWRITABLE)
+        ]
 
         def blocks() -> int:
             for _ in range(50):
@@ -110,6 +124,8 @@ def test_calls_and_classes_that_do_not_fit_are_refused() -> None:
     for arguments in ((), (None,), (None, None, None)):
         with pytest.raises(TypeError):
             side.frame(*arguments)
+        with pytest.raises(TypeError):
+            side.frame.reply(*arguments)  # type: ignore[attr-defined]
     calls = Calls(lambda: 0, side.frame, print, print)
     with pytest.raises(AttributeError):
         frame_handler({}, Call, Call, Route, largest=10, calls=calls)
