@@ -27,6 +27,7 @@ from odradek.protocol.errors import KafkaError
 from odradek.protocol.offset_map import ENTRY_BYTES
 from odradek.protocol.topic_partition import TopicPartition
 from odradek.storage.compaction import Cleaned, CleanRequest, clean
+from odradek.storage.folder_changes import FolderChange
 from odradek.storage.log import Log
 from tests.simulation.classic_groups import ClassicMember
 from tests.simulation.clients import BACKOFF_S, Client, LostError
@@ -35,7 +36,7 @@ from tests.simulation.compaction_monitor import CompactionMonitor
 from tests.simulation.disk_faults import DISK_FAULTS
 from tests.simulation.groups import GroupMember
 from tests.simulation.monitor import ViolationError
-from tests.simulation.processes import EPOCH_MS, Process
+from tests.simulation.processes import EPOCH_MS, Process, SimulatedWorker
 from tests.simulation.transactions import IdempotentProducer, TransactionalProducer
 from tests.simulation.verdict import Verdict, batches
 from tests.simulation.world import REST_S, Simulation
@@ -157,8 +158,44 @@ class CompactionSimulation(Simulation):
             process = next(each for each in simulation.processes if each.disk is cleaners._disk)
             simulation._begin_pass(process, request, done)
 
-        with mock.patch.object(CleanersHere, "clean", clean_in_steps):
+        real_start, real_run = Log.start_swap, SimulatedWorker.run
+        swaps: dict[Any, tuple[Process, int]] = {}
+
+        def start_swap(log: Log, cleaned: Cleaned, *, now_ms: int) -> FolderChange | None:
+            change = real_start(log, cleaned, now_ms=now_ms)
+            if change is not None:
+                calls = 4 + sum(8 + 4 * len(group.replaces) for group in cleaned.groups)
+                swaps[change] = simulation._process_of(log), calls
+            return change
+
+        def run(worker: SimulatedWorker, work: Any, done: Any) -> None:
+            process, calls = swaps.pop(getattr(work, "__self__", None), (None, 0))
+            if process is None:
+                real_run(worker, work, done)
+                return
+
+            def swap() -> None:
+                work()
+                done(None)
+
+            simulation.loop.call_later(
+                simulation._draws.random() * 0.01,
+                lambda: simulation._dies("dies in a swap", process, swap, calls),
+            )
+
+        with (
+            mock.patch.object(CleanersHere, "clean", clean_in_steps),
+            mock.patch.object(Log, "start_swap", start_swap),
+            mock.patch.object(SimulatedWorker, "run", run),
+        ):
             yield
+
+    def _process_of(self, log: Log) -> Process:
+        return next(
+            each
+            for each in self.processes
+            if each.broker is not None and any(replica.log is log for replica in each.broker.replicas)
+        )
 
     def _begin_pass(self, process: Process, request: CleanRequest, done: CleanDone) -> None:
         disk, random = process.disk, self._draws
@@ -180,10 +217,7 @@ class CompactionSimulation(Simulation):
 
         def carry_out() -> None:
             if not self._dies("dies while it compacts", process, work, 25):
-                later_s = random.random() * random.choice((0.01, 0.01, 0.3))
-                groups = made[0].groups if made else ()
-                calls = 4 + sum(8 + 4 * len(group.replaces) for group in groups)
-                self.loop.call_later(later_s, lambda: self._dies("dies in a swap", process, finish, calls))
+                self.loop.call_later(random.random() * random.choice((0.01, 0.01, 0.3)), finish)
 
         self.loop.call_later(random.random() * 0.05, carry_out)
 
