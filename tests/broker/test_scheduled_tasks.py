@@ -6,7 +6,9 @@ import pytest
 
 from odradek.broker.replication import replicas
 from odradek.broker.replication.partition import Replica
+from odradek.storage.disk import Folder
 from tests.broker.replica_places import Places
+from tests.storage.batches import NOW_MS, batch
 from tests.storage.disks import MemoryDisk
 
 COUNT = 20
@@ -31,3 +33,76 @@ def test_retention_of_many_logs_is_done_in_parts(monkeypatch: pytest.MonkeyPatch
     while next(task, COUNT) is None:
         parts.append(0)
     assert parts == [IN_A_PART] * (COUNT // IN_A_PART)
+
+
+@pytest.fixture
+def syncs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The folders that are synced."""
+    found: list[str] = []
+    sync = Folder.sync
+
+    def noted(folder: Folder) -> None:
+        found.append(folder.path)
+        sync(folder)
+
+    monkeypatch.setattr(Folder, "sync", noted)
+    return found
+
+
+def filled(places: Places) -> Replica:
+    """A replica with several segments, of which all but the last are to be removed."""
+    replica = places.lead(is_new=True)
+    for _ in range(20):
+        places.append(2500)
+    places.log().advance_start_offset(places.log().end_offset, high_watermark=places.log().end_offset)
+    return replica
+
+
+def test_a_roll_does_not_wait_for_the_disk(syncs: list[str]) -> None:
+    places = Places(MemoryDisk())
+    places.open()
+    places.lead(is_new=True)
+    syncs.clear()
+    for _ in range(20):
+        places.append(2500)
+    assert len(places.log().segments) > 3
+    assert syncs == []
+    places.carry_out(places.host.flush_due_logs())
+    assert syncs == [], "the flush is in a thread"
+    places.settle()
+    assert syncs
+
+
+def test_retention_and_purge_wait_for_the_disk_in_threads(syncs: list[str]) -> None:
+    """The log takes writes meanwhile, and a truncation lets the change end first."""
+    places = Places(MemoryDisk())
+    places.open()
+    filled(places)
+    log = places.log()
+    places.settle()
+    syncs.clear()
+    places.carry_out(places.host.delete_old_segments(lambda directory: False))
+    assert len(log.segments) == 1
+    assert syncs == []
+    places.append(700)
+    log.truncate_to(log.end_offset - 1, now_ms=NOW_MS)
+    assert syncs, "the truncation came behind the renames"
+    assert [each.name for each in places.disk.list(log.directory) if each.name.endswith(".log.deleted")]
+    places.settle()
+
+
+def test_few_logs_wait_for_the_disk_at_a_time() -> None:
+    """1,000 logs queued one call each, before the flush for which a client waits."""
+    places = Places(MemoryDisk())
+    places.open()
+    for index in range(COUNT):
+        replica = places.lead(("topic", index), is_new=True, topic_id=bytes([1] * 16))
+        replica.produce(batch(2, size=350), 1, NOW_MS, 9)
+        replica.log.roll(NOW_MS)
+    task = places.host.flush_due_logs()
+    for wait in task:
+        if wait is not None:
+            assert len(places.hands._waiting) == replicas.MOST_SCHEDULED
+            places.hands.turn()
+    places.settle()
+    assert all(each.log.recovery_point == each.log.end_offset for each in places.replicas)

@@ -3,11 +3,13 @@
 One process writes BYTES_PER_S in batches of BATCH_BYTES, to one partition after the other: half of them are compacted,
 and the others drop old segments. So all partitions roll and are cleaned or shortened while the broker writes its
 checkpoints. A lone client writes a record every INTERVAL_S, and another reads it with long polls: its latency is the
-time from the one to the other.
+time from the one to the other. The broker records the cause of each stall of its loop (`stalls_seam/sitecustomize.py`):
+a stall in which its thread waited for a processor that other programs had says nothing about the broker.
 """
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -16,7 +18,7 @@ import threading
 import time
 import urllib.request
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from odradek.broker_process import BrokerProcess
 from odradek.ports import free_port
@@ -40,7 +42,9 @@ PROPERTIES: Final = {"log.retention.check.interval.ms": "5000", "log.flush.offse
 LONE: Final = "lone"
 FETCH, CREATE_TOPICS = 11, 5
 
-ENV = {"STALLS_FILE": "/tmp/stalls.jsonl", "PYTHONPATH": str(Path(__file__).parent / "stalls_seam")}
+SEAM: Final = Path(__file__).parent / "stalls_seam"
+"""The broker imports `sitecustomize.py` of this folder, which records the causes of its stalls."""
+CAUSES_SHOWN: Final = 20
 _BUCKET: Final = re.compile(r'odradek_event_loop_stall_seconds_bucket\{le="([^"]+)"\} (\S+)')
 
 
@@ -48,7 +52,9 @@ class MeasuredBroker(BrokerProcess):
     """A broker with a page of metrics, without which it does not measure its loop."""
 
     def __init__(self, folder: Path) -> None:
-        super().__init__(folder, PROPERTIES, command=OWN_COMMAND, environment=ENV)
+        self._stalls_path = folder / "stalls"
+        environment = {"PYTHONPATH": str(SEAM), "ODRADEK_TEST_STALLS": str(self._stalls_path)}
+        super().__init__(folder, PROPERTIES, command=OWN_COMMAND, environment=environment)
         self._page = f"{HOST}:{free_port(HOST)}"
 
     def _arguments(self) -> list[str]:
@@ -59,6 +65,41 @@ class MeasuredBroker(BrokerProcess):
         with urllib.request.urlopen(f"http://{self._page}/metrics", timeout=30) as page:
             text = page.read().decode()
         return [(float(bound), int(float(count))) for bound, count in _BUCKET.findall(text)]
+
+    def causes(self) -> list[Cause]:
+        """The stalls over 10 ms that have ended, as a timer every 5 ms has measured them."""
+        lines = self._stalls_path.read_text().splitlines(keepends=True)
+        return [Cause.read(line) for line in lines if line.endswith("\n")]
+
+
+class Cause(NamedTuple):
+    """A stall of the loop and its cause, in ms: `ran` of the thread itself, `queued` for a processor that others had,
+    `stolen` by the host of a virtual machine from all processors, in steps of 10.
+    """
+
+    at_s: float
+    late_ms: float
+    ran_ms: float
+    queued_ms: float
+    stolen_ms: int
+    stack: str
+
+    @classmethod
+    def read(cls, line: str) -> Cause:
+        """From a line of `stalls_seam/sitecustomize.py`."""
+        row = json.loads(line)
+        stacks = row["stacks"]
+        most = max(stacks, key=stacks.__getitem__, default="no sample")
+        return cls(row["at"], row["late_ms"], row["cpu_ms"], row["queued_ms"], row["stolen_ms"], most)
+
+    @property
+    def is_of_others(self) -> bool:
+        """Whether others had the processors for so long that the rest is no longer than LONGEST_STALL_S."""
+        return self.late_ms - max(self.queued_ms, self.stolen_ms) <= LONGEST_STALL_S * 1000
+
+    def __str__(self) -> str:
+        times = f"{self.late_ms:.0f} ms: ran {self.ran_ms:.0f}, queued {self.queued_ms:.0f}, stolen {self.stolen_ms}"
+        return f"  {times}, at {self.stack.split(' || ')[0][:300]}"
 
 
 class LoneClient:
@@ -112,7 +153,7 @@ class LoneClient:
 
 
 def stalls(minutes: float, seed: int) -> int:
-    """Prints the latencies of the lone client and the stalls of the loop; 1 if a stall was longer than 20 ms."""
+    """Prints the latencies of the lone client and the stalls of the loop; 1 if the broker caused one of over 20 ms."""
     del seed  # nothing is drawn
     with tempfile.TemporaryDirectory(prefix="odradek-soak-") as folder:
         broker = MeasuredBroker(Path(folder))
@@ -122,7 +163,7 @@ def stalls(minutes: float, seed: int) -> int:
 
 def _measure(broker: MeasuredBroker, minutes: float) -> int:
     _create_topics(broker.port)
-    before = dict(broker.stalls())
+    before, began_s = dict(broker.stalls()), time.time()
     command = [
         sys.executable,
         "-m",
@@ -137,12 +178,23 @@ def _measure(broker: MeasuredBroker, minutes: float) -> int:
             print(line.strip(), flush=True)
     if load.returncode:
         return 1
+    ended_s = time.time()
     found = [(bound, count - before[bound]) for bound, count in broker.stalls()]
     waits = sorted(client.waits_ms)
     print(f"lone client, {len(waits):,} records, ms: median {waits[len(waits) // 2]:.1f}, " + _high(waits))
     counts = [(bound, count - lower) for (bound, count), lower in zip(found, [0, *(n for _, n in found)], strict=False)]
     print("stalls of the loop: " + ", ".join(f"{count} to {bound * 1000:g} ms" for bound, count in counts if count))
-    return int(any(count for bound, count in counts if bound > LONGEST_STALL_S))
+    return _judge([each for each in broker.causes() if began_s <= each.at_s <= ended_s])
+
+
+def _judge(causes: list[Cause]) -> int:
+    """Print the stalls over 20 ms, the longest first; 1 if the broker itself caused one."""
+    long = sorted((each for each in causes if each.late_ms > LONGEST_STALL_S * 1000), key=lambda each: -each.late_ms)
+    own = [each for each in long if not each.is_of_others]
+    print(f"stalls over {LONGEST_STALL_S * 1000:g} ms: {len(long)}, of these caused by the broker: {len(own)}")
+    for each in own[:CAUSES_SHOWN]:
+        print(each)
+    return int(bool(own))
 
 
 def _high(waits: list[float]) -> str:

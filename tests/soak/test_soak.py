@@ -52,10 +52,22 @@ def test_a_lone_client_and_the_loop_are_measured(
     """The status is not checked: other programs may hold the loop up."""
     monkeypatch.setattr(stalls, "PARTITIONS", 3)
     stalls.stalls(0.02, 1)
-    others, client, loop = capsys.readouterr().out.splitlines()
+    others, client, loop, causes, *_ = capsys.readouterr().out.splitlines()
     assert re.fullmatch(r"the others wrote \d+\.\d MB a second to 6 partitions", others)
     assert re.fullmatch(r"lone client, \d+ records, ms: median .*, p99 .*, p99.9 .*, max \d+\.\d", client)
     assert re.match(r"stalls of the loop: \d+ to 10 ms", loop)
+    assert re.fullmatch(r"stalls over 20 ms: \d+, of these caused by the broker: \d+", causes)
+
+
+@pytest.mark.parametrize(
+    ("ran", "queued", "stolen", "status"), [(35, 1, 0, 1), (1, 1, 0, 1), (3, 33, 0, 0), (3, 0, 30, 0)]
+)
+def test_a_stall_counts_unless_others_had_the_processors(ran: int, queued: int, stolen: int, status: int) -> None:
+    times = f'"late_ms": 35, "cpu_ms": {ran}, "queued_ms": {queued}, "stolen_ms": {stolen}'
+    line = f'{{"at": 1, {times}, "stacks": {{"0 log.py:1 append": 2, "0 net.py:1 send": 1}}}}'
+    cause = stalls.Cause.read(line)
+    assert stalls._judge([cause]) == status
+    assert str(cause).endswith("at 0 log.py:1 append")
 
 
 def test_a_footprint_needs_a_running_process() -> None:
