@@ -4,7 +4,7 @@ One process writes BYTES_PER_S in batches of BATCH_BYTES, to one partition after
 and the others drop old segments. So all partitions roll and are cleaned or shortened while the broker writes its
 checkpoints. A lone client writes a record every INTERVAL_S, and another reads it with long polls: its latency is the
 time from the one to the other. The broker records the cause of each stall of its loop (`stalls_seam/sitecustomize.py`):
-a stall in which its thread waited for a processor that other programs had says nothing about the broker.
+the broker does not cause a stall in which its thread waited for a processor that other programs had.
 """
 
 from __future__ import annotations

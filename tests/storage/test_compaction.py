@@ -466,3 +466,44 @@ def test_the_last_sequence_below_the_high_watermark_stays_while_newer_batches_ma
     assert log.swap_in(clean(OsDisk(), request), now_ms=NOW_MS)
     left = [header for segment in log.segments for _, header in segment.headers() if header.producer_id == 7]
     assert [header.last_sequence for header in left] == [5 + in_flight], "once it is replicated, the last one is enough"
+
+
+def test_the_old_segments_serve_readers_until_the_swap_has_ended(tmp_path: Path) -> None:
+    """A thread renames the files and waits for the disk; the log takes writes and returns records meanwhile."""
+    log = open_log(tmp_path / "topic-0", CONFIG)
+    for _ in range(3):
+        keyed(log, (b"a", b"1"))
+        log.roll(NOW_MS)
+    log.close_files()
+    log = open_log(tmp_path / "topic-0", CONFIG)
+    request = a_pass(log, NOW_MS)
+    assert request is not None
+    change = log.start_swap(clean(OsDisk(), request), now_ms=NOW_MS)
+    assert change is not None
+    assert [each.offset for each in stored(log)] == [0, 1, 2]
+    change.run()
+    keyed(log, (b"b", b"1"))
+    assert [each.offset for each in stored(log)] == [0, 1, 2, 3]
+    log.finish_change(change)
+    assert [each.offset for each in stored(log)] == [2, 3]
+    log.close(now_ms=NOW_MS)
+
+
+@pytest.mark.parametrize("has_run", [False, True])
+def test_a_truncation_lets_a_swap_end_first(tmp_path: Path, has_run: bool) -> None:
+    log = open_log(tmp_path / "topic-0", CONFIG)
+    for _ in range(3):
+        keyed(log, (b"a", b"1"))
+        log.roll(NOW_MS)
+    keyed(log, (b"a", b"2"))
+    request = a_pass(log, NOW_MS)
+    assert request is not None
+    change = log.start_swap(clean(OsDisk(), request), now_ms=NOW_MS)
+    assert change is not None
+    if has_run:
+        change.run()
+    log.truncate_to(3, now_ms=NOW_MS)
+    change.run()
+    log.finish_change(change)
+    assert [each.offset for each in stored(log)] == [2]
+    log.close(now_ms=NOW_MS)
