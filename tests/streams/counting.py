@@ -75,8 +75,15 @@ def make_topics(bootstrap: str, partitions: Mapping[str, int]) -> None:
 
 
 def write_words(bootstrap: str, words: Iterable[str], topic: str = WORDS) -> None:
-    """Write words with null keys, all acknowledged."""
-    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5, "queue.buffering.max.messages": 1_000_000})
+    """Write words with null keys, each to any partition, all acknowledged."""
+    producer = Producer(
+        {
+            "bootstrap.servers": bootstrap,
+            "linger.ms": 5,
+            "queue.buffering.max.messages": 1_000_000,
+            "sticky.partitioning.linger.ms": 0,  # a partition chosen for a while could get all words
+        }
+    )
     for word in words:
         producer.produce(topic, word.encode())
     assert producer.flush(TIMEOUT_S) == 0
