@@ -267,7 +267,7 @@ def test_the_tutorial(installed: Installed, broker: str) -> None:
     with installed.running(installed.command(documented("python revenue.py"))):
         installed.run(installed.command(documented("python records.py orders")))
         shown = read(installed, installed.command(documented("python records.py revenue")), 2)
-    assert shown == ["CZ: 30", "CZ: 42"]
+    assert shown in (["CZ: 30", "CZ: 42"], ["CZ: 12", "CZ: 42"])  # the orders are in different partitions
     enrich = next(each for each in tutorial.applications() if each.name == "enrich")
     (installed.work / "enrich.py").write_text(enrich.program.replace(BROKER, broker))
     planned = installed.command(documented("odradek streams init enrich"))
