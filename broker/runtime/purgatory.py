@@ -6,7 +6,7 @@ has its own watch list (Kafka: Watchers), a plain dict, so that a key without op
     if replica.watchers:
         check_and_complete(replica)
 
-Everything runs on the event loop. An operation has a place in a timing wheel, and neither a task nor a future.
+Everything runs on the event loop. An operation has one timer, and neither a task nor a future.
 
     | event                                   | call                                               |
     |-----------------------------------------|----------------------------------------------------|
@@ -22,8 +22,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any, Generic, Protocol, TypeVar
 
-from odradek.broker.runtime.timers import Clock, Timers
-from odradek.broker.runtime.timing_wheel import Bucket, TimingWheel
+from odradek.broker.runtime.timers import Clock, Timer, Timers
 
 
 class WatchKey(Protocol):
@@ -41,12 +40,12 @@ Key = TypeVar("Key", bound=WatchKey)
 class DelayedOperation(Generic[Key]):
     """An operation that completes when its condition holds, or at its deadline (Kafka: DelayedOperation)."""
 
-    __slots__ = ("_bucket", "_keys", "is_completed")
+    __slots__ = ("_keys", "_timer", "is_completed")
 
     def __init__(self) -> None:
         self.is_completed = False
         self._keys: Collection[Key] = ()
-        self._bucket: Bucket | None = None  # of its deadline
+        self._timer: Timer | None = None
 
     def try_complete(self, key: Key) -> None:
         """`key` has changed: call `force_complete` if the condition holds now."""
@@ -103,18 +102,18 @@ class DelayedOperation(Generic[Key]):
     @property
     def has_timer(self) -> bool:
         """Whether the operation has a deadline."""
-        return self._bucket is not None
+        return self._timer is not None
 
-    def set_timer(self, wheel: TimingWheel, deadline_ms: int) -> None:
-        """Expire at a deadline, in place of an earlier one."""
+    def set_timer(self, timer: Timer) -> None:
+        """Replace the timer."""
         self.cancel_timer()
-        self._bucket = wheel.add(self, deadline_ms)
+        self._timer = timer
 
     def cancel_timer(self) -> None:
         """Wait without a deadline."""
-        if self._bucket is not None:
-            self._bucket.pop(self, None)
-            self._bucket = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
 
 Watchers = dict[DelayedOperation[Any], None]
@@ -134,16 +133,11 @@ def check_and_complete(key: WatchKey) -> None:
 class DelayedOperationPurgatory:
     """Registers operations with their keys, and expires them."""
 
-    __slots__ = ("_clock", "_wheel")
+    __slots__ = ("_clock", "_timers")
 
     def __init__(self, clock: Clock, timers: Timers) -> None:
         self._clock = clock
-        self._wheel = TimingWheel(clock, timers)
-
-    @property
-    def waiting(self) -> int:
-        """How many operations have a deadline."""
-        return len(self._wheel)
+        self._timers = timers
 
     def try_complete_else_watch(self, operation: DelayedOperation[Key], keys: Collection[Key], timeout_ms: int) -> None:
         """Wait for changes of `keys` for at most `timeout_ms`; the operation may complete before this returns.
@@ -157,4 +151,4 @@ class DelayedOperationPurgatory:
 
     def start_timer(self, operation: DelayedOperation[Any], timeout_ms: int) -> None:
         """Expire the operation after `timeout_ms`, in place of its earlier deadline."""
-        operation.set_timer(self._wheel, self._clock.monotonic_ms() + timeout_ms)
+        operation.set_timer(self._timers.at(self._clock.monotonic_ms() + timeout_ms, operation.expire))

@@ -237,7 +237,7 @@ def test_events_before_the_request_waits_complete_an_append(leader: Leader) -> N
     wait.start(leader.purgatory, 10_000)
     assert outcomes == [ErrorCode.NOT_LEADER_OR_FOLLOWER] * 2
     assert finished == [True]
-    assert leader.purgatory.waiting == 0
+    assert leader.time.waiting == 0
 
 
 def test_a_request_completes_after_the_outcome_of_each_append_although_outcomes_nest(leader: Leader) -> None:
@@ -255,7 +255,7 @@ def test_a_request_completes_after_the_outcome_of_each_append_although_outcomes_
     operation.start(leader.purgatory, 10_000)
     leader.logs[0].retire()
     assert events == ["first", "third", "second", "done"]
-    assert leader.purgatory.waiting == 0
+    assert leader.time.waiting == 0
 
 
 class Saboteur(DelayedOperation[Replica]):
@@ -286,7 +286,7 @@ def test_a_deletion_is_answered_for_a_partition_that_went_offline_before_the_req
     leader.logs[1].retire()
     ((first, second),) = [[each.error_code for each in topic.partitions] for topic in call.replies[0].topics]
     assert (first, second) == (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.KAFKA_STORAGE_ERROR)
-    assert leader.purgatory.waiting == 0
+    assert leader.time.waiting == 0
 
 
 class HeldWorker:
