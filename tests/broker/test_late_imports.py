@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 from typing import Final
 
+import pytest
+
 PRINT_MODULES: Final = """
 import os, signal, sys
 from odradek import broker_cli
@@ -39,6 +41,7 @@ OF_SOME_BROKERS: Final = {
 LATE_APIS: Final = ("create_acls", "create_delegation_token", "alter_client_quotas", "alter_configs", "elect_leaders")
 
 
+@pytest.mark.slow
 def test_a_broker_that_is_ready_has_not_imported_what_rare_requests_need(tmp_path: Path) -> None:
     options = ["--override=listeners=PLAINTEXT://127.0.0.1:0", f"--override=log.dirs={tmp_path}"]
     command = [sys.executable, "-c", PRINT_MODULES, *options]
