@@ -126,7 +126,8 @@ def test_the_shell_finds_every_znode_where_kafka_puts_it(places: list[Place]) ->
 
 
 def test_changes_of_an_old_tool_in_zookeeper(places: list[Place]) -> None:
-    user, broker = ("--entity-type", "users", "--entity-name", "u"), ("--entity-type", "brokers", "--entity-name", "0")
+    user = ("--entity-type", "users", "--entity-name", "u")
+    broker, stopped = (("--entity-type", "brokers", "--entity-name", id) for id in ("0", "1000"))
     secret = "SCRAM-SHA-256=[iterations=4096,password=secret]"
     actions = (
         ["--alter", *user, "--add-config", secret],
@@ -134,7 +135,10 @@ def test_changes_of_an_old_tool_in_zookeeper(places: list[Place]) -> None:
         ["--alter", *user, "--delete-config", "SCRAM-SHA-256"],
         ["--describe", *user],
         ["--alter", *broker, "--add-config", "log.cleaner.backoff.ms=20000"],  # not while the broker runs
-        ["--describe", *broker],
+        ["--alter", *stopped, "--add-config", "log.cleaner.backoff.ms=20000"],
+        ["--describe", *stopped],  # not broker 0: other tests change its configs in the same Apache Kafka meanwhile
+        ["--alter", *stopped, "--delete-config", "log.cleaner.backoff.ms"],
+        ["--describe", *stopped],
         ["--alter", "--entity-type", "topics", "--entity-name", TOPIC, "--add-config", "retention.ms=7200000"],
     )
     found: list[list[str]] = []
@@ -145,3 +149,4 @@ def test_changes_of_an_old_tool_in_zookeeper(places: list[Place]) -> None:
         found.append([re.sub(r"(salt|stored_key|server_key)=[^,]+", r"\1=(secret)", line) for line in lines])
     seen = assert_as_kafka(places, found)
     assert any("SCRAM-SHA-256" in line for line in seen)
+    assert "Configs for brokers '1000' are log.cleaner.backoff.ms=20000" in seen
