@@ -27,13 +27,19 @@ of users.
 """
 
 
+FILES_VARIABLE: Final = "SPARK_DIST_CLASSPATH"
+"""Spark appends these jars to its own. Those of spark.driver.extraClassPath come first, and the archive of classes fits
+no class path that begins with others.
+"""
+
+
 def without_forks() -> dict[str, str]:
     """Settings with which Spark creates files without a process for each: a seventh of the time of these tests.
 
-    Jobs that are killed run without them, so that a crash leaves the same files as for users.
+    Jobs that are killed run without them, so that a crash leaves the same files as for users. The class is on the path
+    that FILES_VARIABLE names.
     """
     return {
-        "spark.driver.extraClassPath": os.pathsep.join(map(str, classpath("spark-files"))),
         "spark.hadoop.fs.file.impl": "com.globalmentor.apache.hadoop.fs.BareLocalFileSystem",
         "spark.sql.streaming.checkpointFileManagerClass": (
             "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
@@ -60,6 +66,7 @@ def spark(spark_environment: dict[str, str]) -> Iterator[SparkSession]:
     with pytest.MonkeyPatch.context() as patch:
         for name, value in spark_environment.items():
             patch.setenv(name, value)
+        patch.setenv(FILES_VARIABLE, os.pathsep.join(map(str, classpath("spark-files"))))
         session = open_session("tests", settings={**QUICK_JVM, **without_forks()})
         yield session
         session.stop()

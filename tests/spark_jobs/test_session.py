@@ -51,7 +51,6 @@ def test_only_a_local_session_is_small() -> None:
 
 OF_THE_TESTS = {
     "spark.driver.extraJavaOptions",  # how soon the JVM is at speed
-    "spark.driver.extraClassPath",  # the next one's class
     "spark.hadoop.fs.file.impl",  # files are made without a chmod for each
     "spark.sql.streaming.checkpointFileManagerClass",  # the same for checkpoints: Hadoop's other way runs a chmod, too
 }
