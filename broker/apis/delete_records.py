@@ -48,7 +48,7 @@ class DeleteRecords:
 
     def handle(self, call: Call, request: m.DeleteRecordsRequest) -> m.DeleteRecordsResponse | None:
         response = m.DeleteRecordsResponse()
-        waiting: list[tuple[Replica, int, Result]] = []
+        waiting: dict[Replica, tuple[int, Result]] = {}
         names = (topic.name for topic in request.topics)
         allowed = self._auth.filter_by_authorized(call, AclOperation.DELETE, ResourceType.TOPIC, names)
         for name, offsets in items_of(_by_topic(request).items()):
@@ -65,13 +65,12 @@ class DeleteRecords:
                     continue
                 result.low_watermark = replica.low_watermark(self._runs)
                 if result.low_watermark < offset:
-                    waiting.append((replica, offset, result))
+                    waiting[replica] = offset, result
             response.topics.append(m.DeleteRecordsResponse.DeleteRecordsTopicResult(name=name, partitions=results))
         if not waiting:
             return response
         operation = DelayedDeleteRecords(call, response, waiting, self._runs)
-        leaders = dict.fromkeys(replica for replica, _, _ in items_of(waiting))
-        self._purgatory.try_complete_else_watch(operation, leaders, request.timeout_ms)
+        self._purgatory.try_complete_else_watch(operation, tuple(waiting), request.timeout_ms)
         return None
 
     def _delete(self, topic: str, index: int, offset: int) -> tuple[Replica, int]:
@@ -99,6 +98,7 @@ def _by_topic(request: m.DeleteRecordsRequest) -> dict[str, dict[int, int]]:
     """The offset for each partition; the last one of several for a partition."""
     topics: dict[str, dict[int, int]] = {}
     for topic in request.topics:
+        offsets = topics.setdefault(topic.name, {}) if topic.partitions else {}
         for partition in topic.partitions:
-            topics.setdefault(topic.name, {})[partition.partition_index] = partition.offset
+            offsets[partition.partition_index] = partition.offset
     return topics

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 FIRST_VERSION_WITH_MEMBER_EPOCHS: Final = 9
 FIRST_VERSION_WITH_TOPIC_IDS: Final = 10
+ENCODED_AT_ONCE: Final = 250
+"""Offsets that the group encodes itself, when it stores them."""
 NO_TIME: Final = -1
 READ: Final = AclOperation.READ
 GROUP: Final = ResourceType.GROUP
@@ -70,6 +72,8 @@ class OffsetCommit:
             commit.entries,
             knows_member_epochs=call.version >= FIRST_VERSION_WITH_MEMBER_EPOCHS,
         )
+        if len(sender.entries) > ENCODED_AT_ONCE:
+            sender = self._offsets.prepared(request.group_id, sender)
         if self._offsets.commit_at_once(request.group_id, sender):
             return commit.stored()
         answer = DeferredResponse(call, commit.response)

@@ -24,7 +24,6 @@ from odradek.broker.metadata.cache import MetadataCache
 from odradek.broker.metadata.state.topics import is_internal
 from odradek.broker.replication.conversions import CODEC_POSITION, Conversion, is_cheap
 from odradek.broker.replication.delayed_produce import (
-    NOT_YET,
     Held,
     PartitionResponse,
     Waiting,
@@ -108,7 +107,7 @@ class Produce:
         if request.transactional_id is not None and not self._may_write_transactions(call, request):
             return self._refuse_all(call, request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         now_ms = self._clock.now_ms()
-        waiting: Waiting = []
+        waiting: Waiting = {}
         held: Held = []
         failed = False
         spent = Spent()
@@ -135,7 +134,6 @@ class Produce:
                         if isinstance(written, HeldWrite | Conversion):
                             held.append((written, PartitionResponse(index=data.index)))
                             partitions.append(held[-1][1])
-                            waiting.append((held[-1][1], replica, NOT_YET))
                             continue
                         appended = written
                 except KafkaError as refused:
@@ -153,13 +151,13 @@ class Produce:
                 end_offset = appended.last_offset + 1
                 settled = replica.settled(end_offset, acks)
                 if settled is None:
-                    waiting.append((answer, replica, end_offset))
+                    waiting.setdefault(replica, []).append((answer, end_offset))
                 elif settled is not NO_ERROR:
                     answer.error_code = settled
             if partitions:
                 topics.append(TopicResponse(name=name or "", topic_id=topic.topic_id, partition_responses=partitions))
         response = Response(responses=topics)
-        if waiting or failed or acks == 0:
+        if waiting or held or failed or acks == 0:
             return self._respond(call, request, response, waiting, held, failed=failed)
         return response
 
@@ -210,7 +208,7 @@ class Produce:
             return None
         if failed:
             self.name_leaders(call, response)
-        if not waiting:
+        if not (waiting or held):
             return response
         self._appends.wait(call, request, response, waiting, held, self)
         return None

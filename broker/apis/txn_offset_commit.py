@@ -62,6 +62,7 @@ class TxnOffsetCommit:
             return commit.response(call, [])
         entries = list(commit.entries.items())
         sender = CommitRequest(request.member_id, request.group_instance_id, request.generation_id, entries)
+        sender = self._offsets.prepared(request.group_id, sender)
         transaction = ProducerTransaction(request.transactional_id, request.producer_id, request.producer_epoch)
         answer = DeferredResponse(call, commit.response)
         self._offsets.commit_in_transaction(request.group_id, sender, transaction, _support(call.version), answer)

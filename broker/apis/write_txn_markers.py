@@ -19,6 +19,7 @@ from odradek.broker.replication.delayed_append import DelayedAppend
 from odradek.broker.replication.partition import Replicas
 from odradek.broker.runtime.purgatory import DelayedOperationPurgatory
 from odradek.broker.runtime.timers import Clock
+from odradek.broker.runtime.turns import each as items_of
 from odradek.broker.security.auth_helper import AuthHelper
 from odradek.broker.security.state.acls import AclOperation
 from odradek.protocol import messages as m
@@ -80,14 +81,15 @@ class WriteTxnMarkers:
         response = m.WriteTxnMarkersResponse()
         answered: list[bool] = []
         wait = DelayedAppend(lambda: call.reply(response) if answered else answered.append(True))
-        results: dict[int, MarkerResult] = {}
-        for marker in request.markers:
-            for topic in marker.topics:
-                partitions = [self._write(wait, marker, topic.name, index) for index in topic.partition_indexes]
+        results = _Results()
+        for marker in items_of(request.markers):
+            for topic in items_of(marker.topics):
+                partitions = [
+                    self._write(wait, marker, topic.name, index) for index in items_of(topic.partition_indexes)
+                ]
                 if partitions:
-                    result = results.setdefault(marker.producer_id, MarkerResult(producer_id=marker.producer_id))
-                    _topic(result, topic.name).partitions += partitions
-        response.markers = list(results.values())
+                    results.add(marker.producer_id, topic.name, partitions)
+        response.markers = results.markers
         wait.start(self._purgatory, self._request_timeout_ms)
         if answered:
             return response
@@ -128,22 +130,40 @@ class WriteTxnMarkers:
 
 def _refused(request: m.WriteTxnMarkersRequest, code: ErrorCode) -> m.WriteTxnMarkersResponse:
     """The error for each partition of each marker."""
-    response = m.WriteTxnMarkersResponse()
-    results: dict[int, MarkerResult] = {}
+    results = _Results()
     for marker in request.markers:
-        result = results.setdefault(marker.producer_id, MarkerResult(producer_id=marker.producer_id))
+        results.begin(marker.producer_id)
         for topic in marker.topics:
-            _topic(result, topic.name).partitions += [
-                PartitionResult(partition_index=index, error_code=code) for index in topic.partition_indexes
-            ]
-    response.markers = list(results.values())
-    return response
+            partitions = [PartitionResult(partition_index=index, error_code=code) for index in topic.partition_indexes]
+            results.add(marker.producer_id, topic.name, partitions)
+    return m.WriteTxnMarkersResponse(markers=results.markers)
 
 
-def _topic(result: MarkerResult, name: str) -> TopicResult:
-    """The result of a topic; the same object for the same topic."""
-    known = next((each for each in result.topics if each.name == name), None)
-    if known is None:
-        known = TopicResult(name=name)
-        result.topics.append(known)
-    return known
+class _Results:
+    """The results of a request: those of a producer and of a topic are together, as in Kafka."""
+
+    __slots__ = ("_by_producer", "_by_topic")
+
+    def __init__(self) -> None:
+        self._by_producer: dict[int, MarkerResult] = {}
+        self._by_topic: dict[tuple[int, str], TopicResult] = {}
+
+    @property
+    def markers(self) -> list[MarkerResult]:
+        """The result of each producer."""
+        return list(self._by_producer.values())
+
+    def begin(self, producer_id: int) -> MarkerResult:
+        """The result of a producer, without topics at first."""
+        found = self._by_producer.get(producer_id)
+        if found is None:
+            found = self._by_producer[producer_id] = MarkerResult(producer_id=producer_id)
+        return found
+
+    def add(self, producer_id: int, name: str, partitions: list[PartitionResult]) -> None:
+        """Add the results of some partitions of a topic."""
+        found = self._by_topic.get((producer_id, name))
+        if found is None:
+            found = self._by_topic[producer_id, name] = TopicResult(name=name)
+            self.begin(producer_id).topics.append(found)
+        found.partitions += partitions

@@ -16,6 +16,7 @@ from odradek.broker.group.state.group import COMMIT_ERRORS
 from odradek.broker.group.state.offsets import CommitRequest, FetchedOffset
 from odradek.broker.group.state.records import offset_record
 from odradek.broker.runtime.turns import each as items_of
+from odradek.broker.runtime.turns import in_turn, keep
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.topic_partition import TopicPartition
 
@@ -36,6 +37,13 @@ class OffsetMetadataManager:
         self._groups = groups
         self._runtime = runtime
         self._transactional_log = transactional_log
+
+    def prepared(self, group_id: str, request: CommitRequest) -> CommitRequest:
+        """The request; in a turn, with its records, which take most of the time of a large one."""
+        if not in_turn():
+            return request
+        records = [offset_record(group_id, *entry) for entry in items_of(request.entries)]
+        return request._replace(records=keep(records))
 
     def commit_at_once(self, group_id: str, request: CommitRequest) -> bool:
         """OffsetCommit of offsets that the group stores, all of them, and that are durable when this returns: the

@@ -148,13 +148,13 @@ class MetadataCache:
         known = self.topics.get(topic)
         if known is None:
             return None
-        found = next((each for each in known.partitions if each.index == partition), None)
+        found = _partition(known, partition)
         return (found.leader, found.leader_epoch) if found is not None else None
 
     def has(self, topic: str | None, partition: int) -> bool:
         """Whether the cluster has this partition, on any broker."""
         known = self.topics.get(topic) if topic is not None else None
-        return known is not None and any(each.index == partition for each in known.partitions)
+        return known is not None and _partition(known, partition) is not None
 
     def error_without_replica(self, topic: str | None, partition: int) -> ErrorCode:
         """The error that a broker without a replica of a partition returns (Kafka: ReplicaManager.getPartitionOrError).
@@ -189,3 +189,13 @@ class MetadataCache:
         live = tuple((broker, endpoint) for broker, endpoint in found if endpoint is not None)
         self._live[listener] = self.brokers, self.own, live
         return live
+
+
+def _partition(topic: TopicMetadata, index: int) -> PartitionMetadata | None:
+    """The partition with this index, found at its place: a request may name each of thousands of partitions."""
+    partitions = topic.partitions
+    if 0 <= index < len(partitions) and partitions[index].index == index:
+        return partitions[index]
+    if partitions and partitions[-1].index == len(partitions) - 1:
+        return None  # they are in order and complete
+    return next((each for each in partitions if each.index == index), None)

@@ -21,6 +21,7 @@ from typing import Any, Final, Protocol
 from odradek.broker.metrics.broker_metrics import ApiMetrics, RequestMetrics
 from odradek.broker.network.large_requests import SMALL_FRAME_BYTES, AtOnce, LargeRequestError, LargeRequests
 from odradek.broker.network.long_messages import shorten_messages
+from odradek.broker.runtime.turns import Run, in_turn
 from odradek.broker.runtime.usage import Usage, measured
 from odradek.broker.security.session import ANONYMOUS_SESSION, OWN_SESSION, Session
 from odradek.protocol import messages as m
@@ -38,9 +39,10 @@ log = logging.getLogger(__name__)
 
 API_VERSIONS_KEY: Final = 18
 FETCH_KEY: Final = 1
-CREATE_TOPICS_KEY: Final = 19
 TOPICS_AT_ONCE: Final = 100
 """Topics of an automatic creation, for a client's Metadata request, that the controller validates at once."""
+PARTITIONS_AT_ONCE: Final = 250
+"""Partitions of a transaction that a request of this broker to itself verifies, or writes markers to, at once."""
 FETCH_OF_CONSUMERS: Final = "FetchConsumer"
 FETCH_OF_FOLLOWERS: Final = "FetchFollower"
 """Kafka's metrics have separate names for these two."""
@@ -216,7 +218,7 @@ class LargeCall(Call):
 class LocalCall:
     """A request of the controller to its own broker, or back: without encoding and without a socket."""
 
-    __slots__ = ("_on_answer", "_on_lost", "client_id", "closed", "version")
+    __slots__ = ("_on_answer", "_on_lost", "client_id", "closed", "run_in_turns", "version")
 
     client_host = "/local"
     usage = None
@@ -231,6 +233,8 @@ class LocalCall:
         self.version = version
         self.client_id = client_id
         self.closed = False
+        self.run_in_turns: Run | None = None
+        """For a large request, whose response is large, too."""
         self._on_answer = on_answer
         self._on_lost = on_lost
 
@@ -244,9 +248,13 @@ class LocalCall:
 
     def reply(self, response: Any) -> None:
         """Pass the response to the caller."""
-        if not self.closed:
-            self.closed = True
+        if self.closed:
+            return
+        self.closed = True
+        if self.run_in_turns is None or in_turn():
             self._on_answer(response)
+        else:
+            self.run_in_turns(lambda: self._on_answer(response))
 
     def close(self) -> None:
         """Notify the caller that there will be no response."""
@@ -360,6 +368,20 @@ class Route:
         self._report_errors_sliced()(response, metrics.failed, each)
 
 
+def _is_large(request: Any) -> bool:
+    """Whether a request of this broker to itself has so many items that it is handled in turns."""
+    match request.API_KEY:
+        case m.CreateTopicsRequest.API_KEY:
+            return len(request.topics) > TOPICS_AT_ONCE
+        case m.AddPartitionsToTxnRequest.API_KEY:
+            topics = [topic.partitions for entry in request.transactions for topic in entry.topics]
+        case m.WriteTxnMarkersRequest.API_KEY:
+            topics = [topic.partition_indexes for marker in request.markers for topic in marker.topics]
+        case _:
+            return False
+    return sum(map(len, topics)) > PARTITIONS_AT_ONCE
+
+
 def _not_at_once(frame: Bytes, body: int) -> tuple[Any, int]:
     """In place of the decoder of a small request whose response may be large."""
     raise LargeRequestError
@@ -416,7 +438,8 @@ class Dispatcher:
         `on_lost` corresponds to a connection that is closed without a response.
         """
         call = LocalCall(version, client_id, on_answer, on_lost)
-        if request.API_KEY == CREATE_TOPICS_KEY and len(request.topics) > TOPICS_AT_ONCE:
+        if _is_large(request):
+            call.run_in_turns = self.large.run
             self.large.run(lambda: self._handle_local(call, request))
         else:
             self._handle_local(call, request)

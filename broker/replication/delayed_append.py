@@ -24,7 +24,8 @@ class DelayedAppend(DelayedOperation[Replica]):
         """`done` is called once, when every append has received its outcome; perhaps during `start`."""
         super().__init__()
         self._done = done
-        self._waiting: list[tuple[Replica, int, OnOutcome]] = []
+        self._waiting: dict[Replica, list[tuple[int, OnOutcome]]] = {}
+        """By partition, the end offset of each append, in order."""
         self._unsettled = 0
         """Appends that have not received their outcome. Outcomes nest, because the callback of one may append."""
 
@@ -34,7 +35,7 @@ class DelayedAppend(DelayedOperation[Replica]):
         """
         settled = replica.settled(end_offset, ACKS_ALL)
         if settled is None:
-            self._waiting.append((replica, end_offset, on_outcome))
+            self._waiting.setdefault(replica, []).append((end_offset, on_outcome))
             self._unsettled += 1
         else:
             on_outcome(settled)
@@ -44,20 +45,22 @@ class DelayedAppend(DelayedOperation[Replica]):
         if not self._waiting:
             self.force_complete()
             return
-        replicas = dict.fromkeys(replica for replica, _, _ in self._waiting)
-        purgatory.try_complete_else_watch(self, replicas, timeout_ms)
+        purgatory.try_complete_else_watch(self, tuple(self._waiting), timeout_ms)
 
     def try_complete(self, replica: Replica) -> None:
-        left, received = [], []
-        for entry in self._waiting:
-            waited, end_offset, on_outcome = entry
-            settled = waited.settled(end_offset, ACKS_ALL) if waited is replica else None
+        entries = self._waiting.get(replica)
+        if entries is None:
+            return
+        received: list[tuple[OnOutcome, ErrorCode]] = []
+        for end_offset, on_outcome in entries:
+            settled = replica.settled(end_offset, ACKS_ALL)
             if settled is None:
-                left.append(entry)
-            else:
-                received.append((on_outcome, settled))
-        self._waiting = left
-        if all(waited is not replica for waited, _, _ in left):
+                break
+            received.append((on_outcome, settled))
+        if len(received) < len(entries):
+            del entries[: len(received)]
+        else:
+            del self._waiting[replica]
             self.unwatch(replica)
         for on_outcome, settled in received:
             on_outcome(settled)
@@ -66,7 +69,8 @@ class DelayedAppend(DelayedOperation[Replica]):
             self.force_complete()
 
     def on_complete(self) -> None:
-        waiting, self._waiting = self._waiting, []
-        for _, _, on_outcome in waiting:
-            on_outcome(ErrorCode.REQUEST_TIMED_OUT)
+        waiting, self._waiting = self._waiting, {}
+        for entries in waiting.values():
+            for _, on_outcome in entries:
+                on_outcome(ErrorCode.REQUEST_TIMED_OUT)
         self._done()

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 INVALID_LOW_WATERMARK: Final = -1
 Result = m.DeleteRecordsResponse.DeleteRecordsPartitionResult
-Waiting = list[tuple[Replica, int, Result]]
-"""The leader of each partition without an outcome, and the offset that every live replica has to reach."""
+Waiting = dict[Replica, tuple[int, Result]]
+"""The leader of each partition without an outcome, with the offset that every live replica has to reach."""
 
 
 class DelayedDeleteRecords(DelayedOperation[Replica]):
@@ -40,15 +40,14 @@ class DelayedDeleteRecords(DelayedOperation[Replica]):
         call.operation = self
 
     def try_complete(self, replica: Replica) -> None:
-        left = []
-        for waited, offset, result in self._waiting:
-            if waited is not replica or not self._is_settled(replica, offset, result):
-                left.append((waited, offset, result))
-        self._waiting = left
-        if not left:
-            self.force_complete()
-        elif all(waited is not replica for waited, _, _ in left):
+        entry = self._waiting.get(replica)
+        if entry is None or not self._is_settled(replica, *entry):
+            return
+        del self._waiting[replica]
+        if self._waiting:
             self.unwatch(replica)
+        else:
+            self.force_complete()
 
     def _is_settled(self, replica: Replica, offset: int, result: Result) -> bool:
         try:
@@ -63,7 +62,7 @@ class DelayedDeleteRecords(DelayedOperation[Replica]):
         return True
 
     def on_complete(self) -> None:
-        for _, _, result in self._waiting:
+        for _, result in self._waiting.values():
             result.error_code = ErrorCode.REQUEST_TIMED_OUT
         self._call.operation = None
         self._call.reply(self._response)

@@ -24,8 +24,10 @@ NO_ERROR = ErrorCode.NONE
 NOT_YET: Final = 2**63
 """The end offset of a batch that is not appended yet: no log ever reaches it."""
 PartitionResponse = m.ProduceResponse.PartitionProduceResponse
-Waiting = list[tuple[PartitionResponse, Replica, int]]
-"""The partitions of a request without an outcome, and the end offset of the batch of each."""
+Waiting = dict[Replica, list[tuple[PartitionResponse, int]]]
+"""The appended batches of a request without an outcome: by partition, the answer and the end offset of each, in the
+order of their offsets.
+"""
 Held = list[tuple[HeldWrite | Conversion, PartitionResponse]]
 """Batches of a request that are not appended yet."""
 
@@ -75,31 +77,43 @@ class DelayedProduce(DelayedOperation[Replica]):
             super().try_complete_all()
 
     def try_complete(self, replica: Replica) -> None:
-        left = []
-        for entry in self._waiting:
-            answer, waited, end_offset = entry
-            settled = waited.settled(end_offset, self._acks) if waited is replica else None
-            if settled is None:
-                left.append(entry)
-            else:
-                answer.error_code = settled
-                self._failed = self._failed or settled is not NO_ERROR
-        if len(left) < len(self._waiting):
-            self._keep(left, replica)
+        entries = self._waiting.get(replica)
+        if entries is not None and self._settle(replica, entries) and not self._is_waiting_for(replica):
+            self._has_outcome(replica)
 
-    def _keep(self, left: Waiting, replica: Replica) -> None:
-        """Keep only these partitions; one of `replica` has an outcome."""
-        self._waiting = left
-        if not left:
-            self.force_complete()
-        elif all(waited is not replica for _, waited, _ in left):
+    def _settle(self, replica: Replica, entries: list[tuple[PartitionResponse, int]]) -> bool:
+        """Set the outcomes that batches of a partition have now; returns whether it is that of its last batch."""
+        settled_entries = 0
+        for answer, end_offset in entries:
+            settled = replica.settled(end_offset, self._acks)
+            if settled is None:
+                break
+            answer.error_code = settled
+            self._failed = self._failed or settled is not NO_ERROR
+            settled_entries += 1
+        if settled_entries < len(entries):
+            del entries[:settled_entries]
+            return False
+        del self._waiting[replica]
+        return True
+
+    def _is_waiting_for(self, replica: Replica) -> bool:
+        """Whether another batch of a partition has no outcome."""
+        return replica in self._waiting
+
+    def _has_outcome(self, replica: Replica) -> None:
+        """All batches of a partition have an outcome."""
+        if self._waiting:
             self.unwatch(replica)
+        else:
+            self.force_complete()
 
     def on_complete(self) -> None:
         self._call.operation = None
-        for answer, _, _ in self._waiting:
-            answer.error_code = ErrorCode.REQUEST_TIMED_OUT
-        self._waiting = []
+        for entries in self._waiting.values():
+            for answer, _ in entries:
+                answer.error_code = ErrorCode.REQUEST_TIMED_OUT
+        self._waiting = {}
         if self._failed:
             self._responder.name_leaders(self._call, self._response)
         self._call.reply(self._response)
@@ -112,7 +126,7 @@ class HeldProduce(DelayedProduce):
     request is not delayed before it has been converted.
     """
 
-    __slots__ = ("_held", "_purgatory", "_timeout_ms", "_transactional")
+    __slots__ = ("_conversions", "_held", "_purgatory", "_timeout_ms", "_transactional")
 
     def __init__(
         self,
@@ -127,39 +141,66 @@ class HeldProduce(DelayedProduce):
         timeout_ms: int,
     ) -> None:
         super().__init__(call, response, waiting, acks, responder)
-        self._held = held
+        self._held: dict[Replica, dict[HeldWrite | Conversion, PartitionResponse]] = {}
+        self._conversions = 0
+        for write, answer in held:
+            self._hold(write, answer)
         self._transactional = transactional
         self._purgatory = purgatory
         self._timeout_ms = timeout_ms
 
+    def _hold(self, write: HeldWrite | Conversion, answer: PartitionResponse) -> None:
+        self._held.setdefault(write.replica, {})[write] = answer
+        self._conversions += isinstance(write, Conversion)
+
     def postpone_timer(self) -> None:
         """If there are conversions, wait without a deadline until the last one ends."""
-        if self._converts:
+        if self._conversions:
             self.cancel_timer()
 
-    @property
-    def _converts(self) -> bool:
-        return any(isinstance(write, Conversion) for write, _ in self._held)
+    def try_complete(self, replica: Replica) -> None:
+        held = self._held.get(replica)
+        if held is not None:
+            refusal = replica.settled(NOT_YET, self._acks)
+            if refusal is None:  # its batches may still be appended
+                entries = self._waiting.get(replica)
+                if entries is not None:
+                    self._settle(replica, entries)
+                return
+            for write, answer in held.items():
+                answer.error_code = refusal
+                write.abandon()
+            self._conversions -= sum(isinstance(write, Conversion) for write in held)
+            del self._held[replica]
+            self._failed = True
+            if replica not in self._waiting:
+                self._has_outcome(replica)
+                return
+        super().try_complete(replica)
 
     def written(self, write: HeldWrite | Conversion, outcome: WriteOutcome) -> None:
         """Handle a batch that is now appended or refused, or that waits for its transaction."""
-        answer = next(answer for each, answer in self._held if each is write)
-        self._held = [entry for entry in self._held if entry[0] is not write]
+        replica = write.replica
+        of_replica = self._held[replica]
+        answer = of_replica.pop(write)
+        self._conversions -= isinstance(write, Conversion)
         if isinstance(outcome, HeldWrite):
-            self._held.append((outcome, answer))
-        if not self.has_timer and not self._converts:
+            self._hold(outcome, answer)
+        elif not of_replica:
+            del self._held[replica]
+        if not self.has_timer and not self._conversions:
             self._purgatory.start_timer(self, self._timeout_ms)
         if isinstance(outcome, HeldWrite):
             self._transactional.hold([outcome], self.written)
         elif isinstance(outcome, KafkaError):
-            self._responder.refuse(answer, outcome, write.replica)
+            self._responder.refuse(answer, outcome, replica)
             self._failed = True
-            self._keep([entry for entry in self._waiting if entry[0] is not answer], write.replica)
+            if not self._is_waiting_for(replica):
+                self._has_outcome(replica)
         else:
             fill(answer, outcome)
-            end_offset = outcome.last_offset + 1
-            self._waiting = [(each, at, end_offset if each is answer else end) for each, at, end in self._waiting]
-            self.try_complete(write.replica)
+            self._waiting.setdefault(replica, []).append((answer, outcome.last_offset + 1))
+            self.try_complete(replica)
         if self._call.closed:
             self.client_left()
 
@@ -168,15 +209,21 @@ class HeldProduce(DelayedProduce):
         if not self._held:
             self.cancel()
 
-    def _keep(self, left: Waiting, replica: Replica) -> None:
-        for write, answer in self._held:
-            if all(each is not answer for each, _, _ in left):
-                write.abandon()
-        super()._keep(left, replica)
+    def _is_waiting_for(self, replica: Replica) -> bool:
+        return replica in self._waiting or replica in self._held
+
+    def _has_outcome(self, replica: Replica) -> None:
+        if self._held:
+            self.unwatch(replica)
+        else:
+            super()._has_outcome(replica)
 
     def on_complete(self) -> None:
-        for write, _ in self._held:
-            write.abandon()
+        for held in self._held.values():
+            for write, answer in held.items():
+                answer.error_code = ErrorCode.REQUEST_TIMED_OUT
+                write.abandon()
+        self._held = {}
         super().on_complete()
 
 

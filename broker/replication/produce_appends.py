@@ -131,16 +131,15 @@ class ProduceAppends:
         held: Held,
         responder: ProduceResponder,
     ) -> None:
-        """Send the response when every partition in `waiting` has an outcome, or after the timeout of the request.
-
-        `waiting` includes the partitions of the batches in `held`.
+        """Send the response when every batch in `waiting` and `held` has an outcome, or after the timeout of the
+        request.
         """
         timeout_ms, acks = max(0, request.timeout_ms), request.acks
-        replicas = [replica for _, replica, _ in waiting]
         if not held:
             appended = DelayedProduce(call, response, waiting, acks, responder)
-            self._purgatory.try_complete_else_watch(appended, replicas, timeout_ms)
+            self._purgatory.try_complete_else_watch(appended, tuple(waiting), timeout_ms)
             return
+        replicas = tuple(dict.fromkeys((*waiting, *(write.replica for write, _ in held))))
         operation = HeldProduce(
             call, response, waiting, acks, responder, held, self._transactional, self._purgatory, timeout_ms
         )

@@ -30,6 +30,7 @@ from odradek.broker.metadata.state.coordinator_partition import partition_for
 from odradek.broker.metadata.state.topics import TRANSACTION_STATE
 from odradek.broker.network.inter_broker_connection import PeerLostError
 from odradek.broker.runtime.timers import Clock, Timers
+from odradek.broker.runtime.turns import each as items_of
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.topic_partition import TopicPartition
@@ -213,11 +214,11 @@ class TransactionVerification:
 
     def _conclude(self, transaction: ProducerTransaction, question: _Question, codes: Verdicts) -> None:
         # The coordinator has not verified a partition that its response leaves out.
-        found = {each: codes.get(each, ErrorCode.NETWORK_EXCEPTION) for each in question.partitions}
+        found = {each: codes.get(each, ErrorCode.NETWORK_EXCEPTION) for each in items_of(question.partitions)}
         if ErrorCode.CONCURRENT_TRANSACTIONS in found.values() and self._clock.monotonic_ms() < question.give_up_ms:
             self._timers.at(self._clock.monotonic_ms() + REPEAT_MS, partial(self._put, transaction, question))
             return
-        question.done({each: _for_writers(code, question.support) for each, code in found.items()})
+        question.done({each: _for_writers(code, question.support) for each, code in items_of(found.items())})
 
     def _lost(self, broker_id: int, entries: dict[str, _Entry], _: PeerLostError) -> None:
         del self._under_way[broker_id]
@@ -228,7 +229,7 @@ class TransactionVerification:
 
 def _codes(topics: Iterable[Response.AddPartitionsToTxnTopicResult]) -> Iterator[tuple[TopicPartition, ErrorCode]]:
     for topic in topics:
-        for result in topic.results_by_partition:
+        for result in items_of(topic.results_by_partition):
             yield (topic.name, result.partition_index), ErrorCode(result.partition_error_code)
 
 

@@ -26,6 +26,8 @@ from odradek.broker.replication.transaction_verification import (
     Verdicts,
 )
 from odradek.broker.runtime.timers import Clock
+from odradek.broker.runtime.turns import each as items_of
+from odradek.broker.runtime.turns import later
 from odradek.protocol.batch import HEADER_SIZE, MAGIC, TRANSACTIONAL, Header, read_header
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.storage.producers import OPEN, WAIVED, Verification
@@ -128,16 +130,16 @@ class TransactionalWrites:
         """Start the verification of these batches of one request, or queue them behind an earlier one. `on_outcome` is
         called once for each, perhaps before this returns, unless the batch is abandoned.
         """
-        for write in writes:
+        for write in items_of(writes):
             write.on_outcome = on_outcome
-        if any(write.transaction != writes[0].transaction for write in writes):
+        if any(write.transaction != writes[0].transaction for write in items_of(writes)):
             refusal = KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING, "several producers in one request")
-            for write in writes:
+            for write in items_of(writes):
                 on_outcome(write, refusal)
             return
         transaction = writes[0].transaction
         asking = []
-        for write in writes:
+        for write in items_of(writes):
             key = write.verification, transaction
             if key in self._held:
                 self._held[key].append(write)
@@ -146,11 +148,11 @@ class TransactionalWrites:
                 asking.append(write)
         if asking:
             partitions = [(write.replica.topic, write.replica.partition) for write in asking]
-            received = partial(self._verified, asking)
+            received = later(partial(self._verified, asking))
             self._verification.verify(transaction, partitions, writes[0].sender.support, received)
 
     def _verified(self, asking: list[HeldWrite], verdicts: Verdicts) -> None:
-        for first in asking:
+        for first in items_of(asking):
             verdict = verdicts[first.replica.topic, first.replica.partition]
             for write in self._held.pop((first.verification, first.transaction)):
                 if write.on_outcome is not None:

@@ -1,6 +1,7 @@
 """Sends transaction markers to the leaders of their partitions (Kafka: TransactionMarkerChannelManager).
 
-One WriteTxnMarkers request at a time is in flight to each broker; later markers are sent with the next one. A marker is
+One WriteTxnMarkers request at a time is in flight to each broker; later markers are sent with the next one, and so are
+those of more than SENT_AT_ONCE partitions. A marker is
 retried while the leader of its partition is unknown, has moved or does not answer; a partition that no longer exists
 needs no marker. A leader that has received a marker of a later coordinator, or a later epoch of the producer, returns
 an error: then this broker no longer coordinates the transaction and stops.
@@ -9,12 +10,14 @@ an error: then this broker no longer coordinates the transaction and stops.
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple, Protocol
 
 from odradek.broker.metadata.cache import NO_LEADER, MetadataCache
 from odradek.broker.network.inter_broker_client import InterBrokerClient
 from odradek.broker.runtime.timers import Clock, Timer, Timers
+from odradek.broker.runtime.turns import each as items_of
 from odradek.broker.transaction.state.preparation import Owner
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
@@ -23,6 +26,8 @@ from odradek.protocol.topic_partition import TopicPartition
 log = logging.getLogger(__name__)
 
 RETRY_MS: Final = 100
+SENT_AT_ONCE: Final = 1000
+"""Partitions in one request: the broker that writes their markers serves other requests afterwards."""
 ELSEWHERE: Final = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED})
 NOT_TO_BE: Final = frozenset({ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT})
 """A log that cannot store a marker contains no records of a transaction either."""
@@ -124,6 +129,7 @@ class Markers:
         gone: list[tuple[PendingMarker, TopicPartition]] = []
         now_ms = self._clock.monotonic_ms()
         later_ms: list[int] = []
+        counts: Counter[int] = Counter()
         # Responses contain the producer id only: of two markers of a producer, or two coordinator epochs, one waits.
         alone: dict[tuple[int, int], PendingMarker] = {}
         for marker, partitions in self._waiting.items():
@@ -139,7 +145,8 @@ class Markers:
                     continue  # it is sent after the next response of this leader
                 elif not_before_ms > now_ms:
                     later_ms.append(not_before_ms)
-                else:
+                elif counts[leader] < SENT_AT_ONCE:
+                    counts[leader] += 1
                     to_send.setdefault(leader, {}).setdefault(marker, []).append(partition)
         for marker, partition in gone:
             self._written(marker, partition)
@@ -180,11 +187,11 @@ class Markers:
             (result.producer_id, topic.name, partition.partition_index): ErrorCode(partition.error_code)
             for result in response.markers
             for topic in result.topics
-            for partition in topic.partitions
+            for partition in items_of(topic.partitions)
         }
         again: dict[PendingMarker, list[TopicPartition]] = {}
         for marker, partitions in entries.items():
-            for partition in partitions:
+            for partition in items_of(partitions):
                 code = codes.get((marker.owner.producer_id, *partition), ErrorCode.UNKNOWN_SERVER_ERROR)
                 if code is ErrorCode.NONE or code in NOT_TO_BE:
                     self._written(marker, partition)

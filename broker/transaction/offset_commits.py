@@ -24,6 +24,7 @@ from odradek.broker.replication.transaction_verification import (
 from odradek.broker.runtime.purgatory import DelayedOperationPurgatory
 from odradek.broker.runtime.state.effects import KeyValue
 from odradek.broker.runtime.timers import Clock
+from odradek.broker.runtime.turns import later
 from odradek.protocol.batch import NO_SEQUENCE, Record, build
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.topic_partition import TopicPartition
@@ -79,7 +80,8 @@ class TransactionalOffsets:
         if verification is OPEN:
             done(ErrorCode.NONE, permit)
             return
-        notified = partial(_notified, (GROUP_OFFSETS, partition), permit, done)
+        # The log checks the verification once more, so the offsets may be appended a turn after the answer.
+        notified = later(partial(_notified, (GROUP_OFFSETS, partition), permit, done))
         self._verification.verify(transaction, [(GROUP_OFFSETS, partition)], support, notified)
 
     def append(

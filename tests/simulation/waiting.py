@@ -18,7 +18,7 @@ from unittest import mock
 from odradek.broker.coordinator.log import DelayedCoordinatorAppend
 from odradek.broker.replication.delayed_append import DelayedAppend
 from odradek.broker.replication.delayed_fetch import DelayedFetch, DelayedPlainFetch
-from odradek.broker.replication.delayed_produce import DelayedProduce
+from odradek.broker.replication.delayed_produce import NOT_YET, DelayedProduce, HeldProduce
 from odradek.broker.replication.partition import ACKS_ALL, READ_COMMITTED, Replica
 from odradek.broker.replication.state.partition import PartitionMachine, Role
 from odradek.broker.runtime.purgatory import DelayedOperation
@@ -101,14 +101,15 @@ class WaitMonitor:
                 case DelayedFetch():
                     found = _readable(operation, replica)
                 case DelayedProduce():
-                    found = _settled(
-                        replica, [entry for entry in operation._waiting if entry[1] is replica], operation._acks
-                    )
+                    ends = [end_offset for _, end_offset in operation._waiting.get(replica, [])]
+                    if isinstance(operation, HeldProduce) and replica in operation._held:
+                        ends.append(NOT_YET)
+                    found = _settled(replica, ends, operation._acks)
                 case DelayedAppend():
-                    entries = [(None, *entry[:2]) for entry in operation._waiting if entry[0] is replica]
-                    found = _settled(replica, entries, ACKS_ALL)
+                    ends = [end_offset for end_offset, _ in operation._waiting.get(replica, [])]
+                    found = _settled(replica, ends, ACKS_ALL)
                 case DelayedCoordinatorAppend():
-                    found = _settled(replica, [(None, replica, operation._end_offset)], operation._acks)
+                    found = _settled(replica, [operation._end_offset], operation._acks)
                 case _:
                     raise AssertionError(f"no check for {type(operation).__name__}: add it here")
             if found is not None:
@@ -139,9 +140,9 @@ def _readable(wait: DelayedFetch, replica: Replica) -> str | None:
     return None
 
 
-def _settled(replica: Replica, entries: list[Any], acks: int) -> str | None:
+def _settled(replica: Replica, ends: list[int], acks: int) -> str | None:
     """The outcome that a waiting append has already."""
-    for _, _, end_offset in entries:
+    for end_offset in ends:
         outcome = replica.settled(end_offset, acks)
         if outcome is not None:
             return f"the outcome of the append up to {end_offset} is {outcome.name}"

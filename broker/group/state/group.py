@@ -242,7 +242,7 @@ class Group:
                 return None
         if _check_commit(self.membership, request):
             return None
-        return [offset_record(self.group_id, partition, committed) for partition, committed in request.entries]
+        return request.records or [offset_record(self.group_id, *entry) for entry in request.entries]
 
     def check_fetch(self, member_id: str | None, epoch: int) -> ErrorCode:
         """Whether the sender of an OffsetFetch may read offsets; the classic protocol accepts every sender."""
@@ -260,13 +260,14 @@ class Group:
             ErrorCode.OFFSET_METADATA_TOO_LARGE if _java_length(committed.metadata) > limit else NO_ERROR
             for _, committed in request.entries
         ]
-        accepted = request.entries
+        accepted, records = request.entries, request.records
         if any(verdicts):
             accepted = [entry for entry, verdict in zip(accepted, verdicts, strict=True) if not verdict]
+            records = None
         if not accepted:
             return [Reply(token, verdicts)]
         stage = self.offsets.stage(accepted, producer_id)
-        records = [offset_record(self.group_id, partition, committed) for partition, committed in accepted]
+        records = records or [offset_record(self.group_id, *entry) for entry in accepted]
         undo = partial(self.offsets.finish, stage, durable=False)
         return [Append(records, OffsetsStored(stage, token, verdicts), permit, (undo,))]
 

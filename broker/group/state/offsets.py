@@ -25,6 +25,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
+from odradek.broker.runtime.state.effects import KeyValue
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.topic_partition import TopicPartition
 
@@ -54,6 +55,8 @@ class CommitRequest(NamedTuple):
     entries: list[tuple[TopicPartition, OffsetAndMetadata]]
     knows_member_epochs: bool = True
     """The generation may be a member epoch (OffsetCommit 9)."""
+    records: list[KeyValue] | None = None
+    """The record of each entry, where the request is large: they are encoded in parts, before the group checks it."""
 
 
 class FetchedOffset(NamedTuple):

@@ -1,0 +1,204 @@
+"""Requests for thousands of partitions that exist: the work grows with their number, not with its square, and it is
+done in turns with the event loop.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from odradek.broker.metadata.cache import MetadataCache, PartitionMetadata, TopicMetadata
+from odradek.broker.network.dispatcher import Dispatcher
+from odradek.broker.replication.delayed_append import DelayedAppend
+from odradek.broker.replication.delayed_delete_records import DelayedDeleteRecords
+from odradek.broker.replication.delayed_produce import NOT_YET, DelayedProduce, HeldProduce
+from odradek.broker.replication.transactional_produce import Written
+from odradek.broker.runtime.purgatory import DelayedOperationPurgatory, Watchers, check_and_complete
+from odradek.broker.runtime.turns import SLICE_NS, each
+from odradek.protocol import messages as m
+from odradek.protocol.errors import ErrorCode
+from tests.machines.group_harness import VirtualTime
+from tests.support.eventually import eventually_async
+
+COUNT = 500
+APPENDED = Written(0, 0, -1, 0, 0, False)
+Answer = m.ProduceResponse.PartitionProduceResponse
+
+
+class CountingReplica:
+    """A partition whose batches get their outcome together; it counts how often a request checks that."""
+
+    checks = 0
+
+    def __init__(self) -> None:
+        self.watchers: Watchers = {}
+        self.outcome: ErrorCode | None = None
+
+    def settled(self, end_offset: int, acks: int) -> ErrorCode | None:
+        CountingReplica.checks += 1
+        return None if end_offset == NOT_YET and self.outcome is ErrorCode.NONE else self.outcome
+
+    def low_watermark(self, runs: Any) -> int:
+        CountingReplica.checks += 1
+        return -1 if self.outcome is None else 1
+
+    machine = mock.Mock()
+
+
+class Held:
+    """A batch that is not appended yet."""
+
+    def __init__(self, replica: CountingReplica) -> None:
+        self.replica = replica
+        self.is_abandoned = False
+
+    def abandon(self) -> None:
+        self.is_abandoned = True
+
+
+@pytest.fixture
+def replicas() -> Iterator[Any]:
+    CountingReplica.checks = 0
+    yield [CountingReplica() for _ in range(COUNT)]
+    assert CountingReplica.checks <= 6 * COUNT, "each change of a partition checks all of them"
+
+
+def settle(replicas: list[Any]) -> None:
+    for replica in replicas:
+        replica.outcome = ErrorCode.NONE
+        check_and_complete(replica)
+
+
+def purgatory() -> DelayedOperationPurgatory:
+    return DelayedOperationPurgatory(VirtualTime(), VirtualTime())
+
+
+def response_of(answers: list[Answer]) -> m.ProduceResponse:
+    return m.ProduceResponse(responses=[m.ProduceResponse.TopicProduceResponse(partition_responses=answers)])
+
+
+def test_an_appended_request_checks_the_partition_that_has_changed(replicas: list[Any]) -> None:
+    call, answers = mock.Mock(), [Answer(index=index, error_code=-1) for index in range(COUNT)]
+    waiting = {replica: [(answer, 1), (answer, 2)] for replica, answer in zip(replicas, answers, strict=True)}
+    operation = DelayedProduce(call, response_of(answers), waiting, -1, mock.Mock())
+    purgatory().try_complete_else_watch(operation, tuple(waiting), 1000)
+    settle(replicas)
+    assert {each.error_code for each in answers} == {0}
+    assert call.reply.call_count == 1
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_a_held_request_checks_the_partition_that_has_changed(replicas: list[Any], lost: bool) -> None:
+    """With `lost`, the broker stops to lead the partitions before the verification of the transaction ends."""
+    call, answers = mock.Mock(closed=False), [Answer(index=index, error_code=-1) for index in range(COUNT)]
+    held: list[Any] = [(Held(replica), answer) for replica, answer in zip(replicas, answers, strict=True)]
+    timers = purgatory()
+    operation = HeldProduce(call, response_of(answers), {}, -1, mock.Mock(), held, mock.Mock(), timers, 1000)
+    timers.try_complete_else_watch(operation, tuple(replicas), 1000)
+    for write, _ in [] if lost else held:
+        operation.written(write, APPENDED)
+    assert not call.reply.called
+    for replica in replicas:
+        replica.outcome = ErrorCode.NOT_LEADER_OR_FOLLOWER if lost else ErrorCode.NONE
+        check_and_complete(replica)
+    assert {each.error_code for each in answers} == {ErrorCode.NOT_LEADER_OR_FOLLOWER if lost else 0}
+    assert {write.is_abandoned for write, _ in held} == {lost}
+    assert call.reply.call_count == 1
+    assert not any(replica.watchers for replica in replicas)
+
+
+def test_markers_check_the_partition_that_has_changed(replicas: list[Any]) -> None:
+    outcomes: list[ErrorCode] = []
+    done: list[bool] = []
+    operation = DelayedAppend(lambda: done.append(True))
+    for replica in replicas:
+        operation.add(replica, 1, outcomes.append)
+    operation.start(purgatory(), 1000)
+    settle(replicas)
+    assert (outcomes, done) == ([ErrorCode.NONE] * COUNT, [True])
+
+
+def test_a_deletion_of_records_checks_the_partition_that_has_changed(replicas: list[Any]) -> None:
+    result = m.DeleteRecordsResponse.DeleteRecordsPartitionResult
+    results = [result(partition_index=index) for index in range(COUNT)]
+    call = mock.Mock()
+    waiting = {replica: (1, each) for replica, each in zip(replicas, results, strict=True)}
+    operation = DelayedDeleteRecords(call, m.DeleteRecordsResponse(), waiting, lambda _: True)
+    purgatory().try_complete_else_watch(operation, tuple(waiting), 1000)
+    settle(replicas)
+    assert {each.low_watermark for each in results} == {1}
+    assert call.reply.call_count == 1
+
+
+class Unread(tuple[PartitionMetadata, ...]):
+    """Partitions that nobody goes through."""
+
+    __slots__ = ()
+
+    def __iter__(self) -> Iterator[PartitionMetadata]:
+        raise AssertionError("one partition is looked for in all of them")
+
+
+def test_a_partition_of_the_metadata_is_found_at_its_place() -> None:
+    cache = MetadataCache("cluster")
+    partitions = [mock.Mock(index=index, leader=index % 3, leader_epoch=index) for index in range(COUNT)]
+    for topic, found in (("t", Unread(partitions)), ("gap", tuple(partitions[1:]))):
+        cache.topics[topic] = TopicMetadata(topic, bytes(16), False, found)
+    assert [cache.leader("t", index) for index in (0, 7, COUNT - 1)] == [(0, 0), (1, 7), ((COUNT - 1) % 3, COUNT - 1)]
+    assert [cache.has("t", index) for index in (-1, 0, COUNT - 1, COUNT)] == [False, True, True, False]
+    assert [cache.has("gap", index) for index in (0, 1, COUNT - 1)] == [False, True, True], "as during an election"
+
+
+class Local:
+    """An API that goes through the partitions of its request, and answers during the call or later."""
+
+    def __init__(self, key: int) -> None:
+        self.KEY, self.VERSIONS = key, (0, 5)
+        self.calls: list[Any] = []
+        self.seen = 0
+
+    def handle(self, call: Any, request: Any) -> None:
+        self.calls.append(call)
+        for _ in each(range(COUNT)):
+            self.seen += 1
+
+
+@pytest.mark.parametrize("key", [24, 27], ids=["AddPartitionsToTxn", "WriteTxnMarkers"])
+async def test_a_large_request_of_the_broker_to_itself_is_handled_in_turns(key: int) -> None:
+    """Also its response, though the broker gives it later: it has as many partitions."""
+    clock = itertools.count(step=SLICE_NS // 50)
+    metrics = mock.Mock(now_ns=lambda: next(clock))
+    handler = Local(key)
+    dispatcher = Dispatcher([handler], metrics)
+    answered = 0
+
+    def answer(response: Any) -> None:
+        nonlocal answered
+        for _ in each(range(COUNT)):
+            answered += 1
+
+    dispatcher.local(_request(key), 4, "test", answer, lambda: None)
+    assert handler.seen == 0
+    await eventually_async(lambda: handler.seen, lambda seen: seen == COUNT, "it is handled")
+    interruptions = dispatcher.large.interruptions
+    assert interruptions > COUNT / 100
+    handler.calls[0].reply("response")
+    assert answered == 0
+    await eventually_async(lambda: answered, lambda seen: seen == COUNT, "it is answered")
+    assert dispatcher.large.interruptions - interruptions > COUNT / 100
+    dispatcher.large.close()
+
+
+def _request(key: int) -> Any:
+    indexes = list(range(COUNT))
+    if key == m.WriteTxnMarkersRequest.API_KEY:
+        marker = m.WriteTxnMarkersRequest
+        topic = marker.WritableTxnMarkerTopic(name="t", partition_indexes=indexes)
+        return marker(markers=[marker.WritableTxnMarker(topics=[topic])])
+    added = m.AddPartitionsToTxnRequest
+    added_topic = added.AddPartitionsToTxnTopic(name="t", partitions=indexes)
+    return added(transactions=[added.AddPartitionsToTxnTransaction(topics=[added_topic])])
