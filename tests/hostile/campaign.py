@@ -12,6 +12,8 @@
     python -m tests hostile --summary FILE         a table of the sizes in such a file
     python -m tests hostile --stretches            with another column: for how long the event loop served no other
                                                    connection at a stretch, at most
+    python -m tests hostile --existing             requests for 5,000 partitions that exist, with the longest stretches
+    python -m tests hostile --existing offset-commit,topics --partitions 10000
     python -m tests hostile --kafka                the same with Apache Kafka 3.9.2
 
 A broker that an attack has stopped, or that needs more than --timeout for a request, is started again.
@@ -35,6 +37,7 @@ from odradek.ready_process import OWN_COMMAND
 from tests.hostile.attack import Outcome, Target, attack, prepare, versions
 from tests.hostile.clients import CLIENTS
 from tests.hostile.clients import prepare as prepare_clients
+from tests.hostile.existing import SCENARIOS, measure
 from tests.hostile.misbehavior import HEADING as HEADING_OF_CLIENTS
 from tests.hostile.misbehavior import client_row, misbehave
 from tests.hostile.requests import SHAPES, Hostile, requests
@@ -60,7 +63,20 @@ def main(arguments: Sequence[str]) -> int:
         return 0
     if options.survey:
         return run_survey(options)
+    if options.existing is not None:
+        return run_existing(options)
     return run_clients(options) if options.clients is not None else run_requests(options)
+
+
+def run_existing(options: argparse.Namespace) -> int:
+    """Send requests for partitions and groups that exist; the status is 0."""
+    print(f"{'step':<50}{'s':>9}{'p99 ms':>9}{'max ms':>9}{'cpu ms':>9}{HEADING_OF_STRETCHES}")
+    for name in options.existing:
+        for step in measure(name, options.partitions):
+            took = step.latencies
+            numbers = took.p99_ms, took.longest_ms, took.cpu_ms, step.stretch.ms, step.stretch.wall_ms
+            print(f"{step.name:<50}{step.took_s:>9.2f}" + "".join(f"{each:>9.1f}" for each in numbers), flush=True)
+    return 0
 
 
 def run_clients(options: argparse.Namespace) -> int:
@@ -228,6 +244,15 @@ def _clients(text: str) -> list[str]:
     return names
 
 
+def _scenarios(text: str) -> list[str]:
+    names = text.split(",")
+    if unknown := set(names) - set(SCENARIOS):
+        raise argparse.ArgumentTypeError(
+            f"no scenarios of these names: {', '.join(unknown)}; known are {', '.join(SCENARIOS)}"
+        )
+    return names
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m tests hostile", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -240,6 +265,10 @@ def _parser() -> argparse.ArgumentParser:
         "--clients", type=_clients, nargs="?", const=list(CLIENTS), help="misbehaving clients; default: all"
     )
     parser.add_argument("--seconds", type=float, default=10.0, help="for each kind of client")
+    parser.add_argument(
+        "--existing", type=_scenarios, nargs="?", const=list(SCENARIOS), help="scenarios of existing.py; default: all"
+    )
+    parser.add_argument("--partitions", type=int, default=5000, help="of the topic of these scenarios")
     parser.add_argument("--minutes", type=float, default=20.0)
     parser.add_argument("--connections", type=int, default=1, help="that send each request at the same time")
     parser.add_argument("--timeout", type=float, default=60.0, help="seconds for one request")

@@ -7,19 +7,28 @@ duration and the CPU time of the process in milliseconds, how often the system p
 mapped, and the milliseconds that the host of a virtual machine took from its processors (`steal` in /proc/stat, in
 steps of 10) since STEAL_NS before the stretch or later. The loop is asyncio's instead of uvloop's, whose iterations
 cannot be measured. Processes other than brokers are unchanged.
+
+With STACKS_MS in the environment, standard error has the stacks of all threads of each stretch that takes so many
+milliseconds, as they are at that time.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import resource
 import selectors
+import signal
 import sys
+import threading
 import time
+import traceback
 from pathlib import Path
 from typing import Any, Final
 
 FROM_MS: Final = 1.0
+STACKS_MS: Final = float(os.environ.get("STACKS_MS", "0"))
+STACK_LINES: Final = 10
 STEAL_NS: Final = 20_000_000
 DATA_OPTION: Final = "--override=log.dirs="
 
@@ -43,7 +52,11 @@ class MeasuringSelector(selectors.EpollSelector):
                 preemptions, pages = used.ru_nivcsw - self._used.ru_nivcsw, used.ru_minflt - self._used.ru_minflt
                 times = f"{took_ns / 1e6:.3f} {wall_ns / 1e6:.3f} {cpu_ns / 1e6:.3f}"
                 self._file.write(f"{times} {preemptions} {pages} {stolen_ms() - self._stolen_ms}\n")
+        if STACKS_MS:
+            signal.setitimer(signal.ITIMER_REAL, 0)
         found = super().select(timeout)
+        if STACKS_MS:
+            signal.setitimer(signal.ITIMER_REAL, STACKS_MS / 1000)
         if time.monotonic_ns() - self._stolen_ns > STEAL_NS:
             self._stolen_ms, self._stolen_ns = stolen_ms(), time.monotonic_ns()
         self._used = resource.getrusage(resource.RUSAGE_SELF)
@@ -64,9 +77,26 @@ def stolen_ms() -> int:
         return 0
 
 
+def print_stacks(*_: object) -> None:
+    """Write the stacks of the loop and of the threads that take turns with it to standard error."""
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    for ident, frame in sys._current_frames().items():
+        stack = traceback.extract_stack(frame)
+        if stack[-1].name == "print_stacks":
+            del stack[-1]
+        if names.get(ident) in ("MainThread", "request handler") and "acquire" not in (stack[-1].line or ""):
+            calls = " < ".join(
+                f"{Path(call.filename).stem}:{call.lineno} {call.name}" for call in stack[:-STACK_LINES:-1]
+            )
+            print(f"stack of {names[ident]}: {calls}", file=sys.stderr, flush=True)
+
+
 def measure(path: Path) -> None:
     """Replace the loop that the broker makes."""
     import uvloop
+
+    if STACKS_MS:
+        signal.signal(signal.SIGALRM, print_stacks)
 
     make: Any = lambda: asyncio.SelectorEventLoop(MeasuringSelector(path))  # noqa: E731
     uvloop.new_event_loop = make
