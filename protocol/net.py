@@ -273,7 +273,11 @@ class Connection(asyncio.BufferedProtocol):
                 is_whole = 0 <= size == nbytes - 4 <= self._most and not (self._paused or self.closed)
                 if is_whole and turn.may_handle_first():
                     self._on_frame(self, view[4:nbytes])
+                elif is_whole:
+                    self._postpone(view[:nbytes])
                 else:
+                    if self._paused:  # while its first request waits for other connections
+                        self._transport.pause_reading()  # type: ignore[union-attr]  # it is reading
                     self._corked = True
                     self._cut(view, nbytes)
             else:
@@ -295,6 +299,19 @@ class Connection(asyncio.BufferedProtocol):
             self._flush()
         if turn.waiting:
             turn.end()
+
+    def _postpone(self, frame: memoryview) -> None:
+        """Keep a request until other connections have had their first one handled. Most clients send no other one
+        before its response, so the transport goes on reading: to stop and to start it takes system calls.
+        """
+        self._paused = self._waits_for_turn = True
+        self._receive.keep_backlog(frame)
+        self._turn.queue_first(self)
+
+    def eof_received(self) -> None:
+        # Afterwards the transport closes. The request that waits for other connections is handled before.
+        if self._receive.has_backlog:
+            self.resume(is_left=True)
 
     def _cut(self, view: memoryview, end: int, left: int = 0) -> None:
         """Pass the whole frames in view[:end] to the handler, `left` or a few more at most, and keep the rest.

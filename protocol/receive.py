@@ -80,8 +80,8 @@ class NetworkReceive:
         return buffer
 
     def keep_backlog(self, view: memoryview) -> None:
-        """Keep a copy of bytes until the connection accepts requests again."""
-        self._backlog = bytes(view)
+        """Keep a copy of bytes, behind those that it has, until the connection accepts requests again."""
+        self._backlog += bytes(view)
         self._hold(len(view))
 
     @property

@@ -873,6 +873,39 @@ async def test_a_client_waits_for_one_request_of_each_connection_before_it() -> 
             each.close()
 
 
+@pytest.mark.parametrize(
+    "behind",
+    [b"", framed(b"second")[:6], framed(b"second"), framed(b"second") * 100],
+    ids=["its end", "a part of a request", "a request", "many requests"],
+)
+async def test_a_client_whose_first_request_waits_may_send_more_or_close(behind: bytes) -> None:
+    """The connection is still read meanwhile: nothing is lost, and responses have the order of the requests."""
+    time_ns, handled = [1], [b""]
+
+    def slow(connection: Connection, frame: memoryview) -> None:
+        time_ns[0] += FIRST_FRAMES_NS
+        handled.append(bytes(frame))
+        if len(handled) == FIRST_FRAMES + 5:  # in the next iteration: the first request of `late` waits
+            late.sendall(behind)
+            late.shutdown(socket.SHUT_WR)
+        echo(connection, frame)
+
+    crowd = FIRST_FRAMES + 10
+    async with Server(slow) as server:
+        server.listener.connection_quotas.turn = ReadTurn(lambda: time_ns[0])
+        sockets = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(crowd)]
+        late = sockets[-1]
+        await server.until(lambda: len(server.listener.connections) == crowd)
+        for each in sockets:
+            each.sendall(framed(b"first"))
+        await server.until(lambda: len(server.closed) == 1)
+        assert handled.count(b"first") == crowd
+        assert handled.count(b"second") == behind.count(b"second")
+        for each in sockets:
+            assert each.recv(9) == framed(b"first")
+            each.close()
+
+
 async def test_the_requests_of_a_crowd_share_an_iteration_of_the_loop() -> None:
     """400 connections that sent 50 JoinGroup requests each held the loop for 170 milliseconds: eight of each."""
     turn = ReadTurn()
