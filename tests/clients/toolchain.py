@@ -19,7 +19,7 @@ from typing import Final
 from tests.jvm.cache import FetchError, cache_folder, obtain, run_quietly
 from tests.jvm.jars import classpath
 from tests.jvm.java import find_java
-from tests.jvm.process import QUICK_START, QUIET
+from tests.jvm.process import QUICK_START, QUIET, clients_archive
 
 HERE: Final = Path(__file__).parent
 GO: Final = HERE / "go"
@@ -63,8 +63,9 @@ def java_command(release: str, program: str) -> list[str]:
 
     Raises AbsentError without a compiler (a JRE has none), CalledProcessError when the program does not build with it.
     """
-    jars = ":".join(map(str, classpath(release)))
-    return [str(find_java()), *QUICK_START, *QUIET, "-cp", f"{_compiled_java(release)}:{jars}", program]
+    # The archive of classes fits a class path that begins with the jars.
+    path = ":".join(map(str, (*classpath(release), _compiled_java(release))))
+    return [str(find_java()), *QUICK_START, *clients_archive(release), *QUIET, "-cp", path, program]
 
 
 def kaskade_command() -> list[str]:

@@ -8,6 +8,7 @@ with; Java ignores one that does not fit. Benchmarks do not use them: there Kafk
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import os
 import sys
 import tempfile
@@ -18,7 +19,8 @@ from pathlib import Path
 from typing import Final
 
 from odradek.ports import free_port
-from tests.jvm import kraft
+from tests.jvm import archive_workload, kraft
+from tests.jvm.archive_workload import use
 from tests.jvm.cache import Say, cache_folder, obtain, run_quietly, say_to_stderr
 from tests.jvm.jars import PINNED
 from tests.jvm.java import find_java, java_home
@@ -60,15 +62,17 @@ def make_archives(say: Say = say_to_stderr) -> None:
             )
             try:
                 kafka.start()
+                use(kafka.bootstrap)
                 kafka.stop()
                 kafka.stop_zookeeper()
             finally:
                 kafka.close()
 
     java = find_java(say).resolve()
-    stamp = f"{java} {java.stat().st_mtime_ns}\n" + "\n".join(map(str, PINNED[VERSION]))
+    used = hashlib.sha256(Path(archive_workload.__file__).read_bytes()).hexdigest()
+    stamp = f"{java} {java.stat().st_mtime_ns}\n{used}\n" + "\n".join(map(str, PINNED[VERSION]))
     obtain(cache_folder() / "classes" / VERSION, stamp, fill)
-    stamp = f"{java} {java.stat().st_mtime_ns}\n" + "\n".join(map(str, PINNED[kraft.VERSION]))
+    stamp = f"{java} {java.stat().st_mtime_ns}\n{used}\n" + "\n".join(map(str, PINNED[kraft.VERSION]))
     obtain(cache_folder() / "classes" / kraft.VERSION, stamp, _fill_with_kraft)
     for name, consumers in ((CLIENTS, _CONSUMERS), (OLDEST_CLIENTS, _OLDEST_CONSUMERS)):
         pinned = "\n".join(str(jar) for version in consumers for jar in PINNED[version])
@@ -103,8 +107,9 @@ def _fill_with_kraft(folder: Path) -> None:
 
     async def run(scratch: Path) -> None:
         archive = f"-XX:ArchiveClassesAtExit={folder / kraft.MAIN}.jsa"
-        async with kraft.running_kraft(scratch / "running", jvm=(*kraft.SMALL_JVM, archive)):
-            pass
+        alone = {"transaction.state.log.replication.factor": "1", "transaction.state.log.min.isr": "1"}
+        async with kraft.running_kraft(scratch / "running", alone, (*kraft.SMALL_JVM, archive)) as port:
+            await asyncio.to_thread(use, f"127.0.0.1:{port}", ("classic", "consumer"))
 
     with tempfile.TemporaryDirectory(prefix="odradek-kafka-") as name:
         kraft.format_directory(kraft.write_properties(Path(name), folder / kraft.FORMATTED, free_port(), {}))

@@ -24,7 +24,11 @@ from tests.jvm.programs import compiled
 from tests.jvm.watchdog import watchdog
 
 # A tool lives for a second or two: the interpreter and the quick compiler serve it better than the optimizing one.
-QUICK_START = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-Xms32m", "-Xmx256m")
+QUICK_START = (
+    *("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-Xms32m", "-Xmx256m"),
+    # Classes that no archive has come from released jars, whose bytecode needs no verification.
+    *("-XX:+UnlockDiagnosticVMOptions", "-XX:-BytecodeVerificationRemote"),
+)
 _ARCHIVES = ("-XX:SharedArchiveFile=", "-XX:ArchiveClassesAtExit=")
 CLIENTS, OLDEST_CLIENTS = "clients", "oldest-clients"
 """The folders of the cache with the archives of clients' classes."""
