@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from functools import cache
 from itertools import combinations, groupby
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import pytest
 from _pytest.mark.expression import Expression
@@ -22,16 +23,32 @@ _OF_THE_FILE: Final = re.compile(r"^pytestmark = (\[[^\]]*\]|.*)", re.MULTILINE)
 _MARK: Final = re.compile(r"mark\.(\w+)")  # without \b, which takes ten times as long
 
 
+class _Marks(NamedTuple):
+    """The marks among MARKS of a text: those of its `pytestmark`, and all that it names."""
+
+    certain: frozenset[str]
+    named: frozenset[str]
+
+
+@cache
+def _marks_of_text(path: Path, written_ns: int) -> _Marks:
+    """Of the text of a file that was written then."""
+    text = path.read_text()
+    found = _OF_THE_FILE.search(text)
+    certain = frozenset(_MARK.findall(found.group(1))) & MARKS if found else frozenset()
+    return _Marks(certain, frozenset(_MARK.findall(text)) & MARKS)
+
+
 def certain_marks(path: Path) -> frozenset[str]:
     """The marks among MARKS that every test of a file has."""
-    found = _OF_THE_FILE.search(path.read_text())
-    return frozenset(_MARK.findall(found.group(1))) & MARKS if found else frozenset()
+    return _marks_of_text(path, path.stat().st_mtime_ns).certain
 
 
 def possible_marks(path: Path) -> frozenset[str]:
     """The marks among MARKS that a test of a file may have."""
     texts = [path, *(folder / "conftest.py" for folder in path.parents[: _depth(path)])]
-    return frozenset(name for each in texts if each.exists() for name in _MARK.findall(each.read_text())) & MARKS
+    found = (_marks_of_text(each, each.stat().st_mtime_ns) for each in texts if each.exists())
+    return frozenset().union(*(marks.named for marks in found))
 
 
 def can_select(expression: str, path: Path) -> bool:
