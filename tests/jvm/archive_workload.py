@@ -46,7 +46,7 @@ def use(bootstrap: str, protocols: tuple[str, ...] = ("classic",)) -> None:
     _administer(admin, protocols)
 
 
-def _config(bootstrap: str) -> dict[str, str | int]:
+def _config(bootstrap: str) -> dict[str, str | int | float | bool]:
     return {
         "bootstrap.servers": bootstrap,
         "log_level": 0,
