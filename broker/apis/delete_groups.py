@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
 
 from odradek.broker.group.group_metadata_manager import GroupMetadataManager
 from odradek.broker.runtime.turns import each as items_of
+from odradek.broker.runtime.turns import in_turn
 from odradek.broker.security.auth_helper import AuthHelper
 from odradek.broker.security.state.acls import AclOperation, ResourceType
 from odradek.protocol import messages as m
@@ -15,17 +17,28 @@ if TYPE_CHECKING:
     from odradek.broker.network.dispatcher import Call
 
 
+OFFSETS_AT_ONCE: Final = 1000
+"""Groups with more offsets in all are deleted in turns with the loop, however small the request is."""
+
+
 class DeleteGroups:
     """Handles DeleteGroups."""
 
     KEY = 42
     VERSIONS = (0, 2)
 
-    def __init__(self, groups: GroupMetadataManager, auth: AuthHelper) -> None:
+    def __init__(
+        self, groups: GroupMetadataManager, auth: AuthHelper, handle_in_turns: Callable[[Call, Any], None]
+    ) -> None:
+        """`handle_in_turns` calls `handle` in turns with the loop."""
         self._groups = groups
         self._auth = auth
+        self._handle_in_turns = handle_in_turns
 
-    def handle(self, call: Call, request: m.DeleteGroupsRequest) -> m.DeleteGroupsResponse:
+    def handle(self, call: Call, request: m.DeleteGroupsRequest) -> m.DeleteGroupsResponse | None:
+        if not in_turn() and self._groups.offsets_of(request.groups_names) > OFFSETS_AT_ONCE:
+            self._handle_in_turns(call, request)
+            return None
         return m.DeleteGroupsResponse(
             results=[
                 m.DeleteGroupsResponse.DeletableGroupResult(group_id=group_id, error_code=self._delete(call, group_id))

@@ -173,7 +173,7 @@ def _groups(services: Services, large: LargeRequests) -> list[Handler]:
     groups, is_offered = coordinator.groups, services.coordination.offers_consumer_protocol
     return [
         ConsumerGroupDescribe(groups, metadata_cache, auth, large.handle_in_turns, is_offered=is_offered),
-        DeleteGroups(groups, auth),
+        DeleteGroups(groups, auth, large.handle_in_turns),
         DescribeGroups(groups, auth, large.handle_in_turns),
         ListGroups(groups, auth),
         OffsetDelete(coordinator.offsets, metadata_cache, auth),

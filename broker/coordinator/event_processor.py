@@ -142,7 +142,9 @@ class LedPartition(Generic[Machine]):
         self.epoch = epoch
         self.shard = shard
         self.is_led = True
-        """False from the first append that the log rejects because another broker leads the partition now."""
+        """False from the first append that the log rejects because another broker leads the partition now, or from the
+        unload.
+        """
 
 
 class _Hosted(Generic[Machine]):
@@ -197,6 +199,11 @@ class CoordinatorEventProcessor(Generic[Machine]):
         for machine in list(self._hosted):
             if machine in self._hosted:
                 yield machine
+
+    def has(self, machine: Machine) -> bool:
+        """Whether this broker leads the partition of a state machine, which has not been removed."""
+        hosted = self._hosted.get(machine)
+        return hosted is not None and hosted.led.is_led
 
     def perform(self, machine: Machine, effects: Effects) -> None:
         """Perform effects in order; effects that are added meanwhile follow behind them."""

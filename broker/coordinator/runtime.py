@@ -116,7 +116,7 @@ class CoordinatorRuntime(Generic[Machine, Shard]):
         self._topic = topic
         self._shards = shards
         self._log = coordinator_log
-        self._run_in_turns = run_in_turns
+        self.run_in_turns = run_in_turns
         self._awaits_replication = awaits_replication
         self._contexts: dict[int, CoordinatorContext[Machine]] = {}
         self._processor = CoordinatorEventProcessor[Machine](
@@ -145,9 +145,10 @@ class CoordinatorRuntime(Generic[Machine, Shard]):
         context = self._contexts.pop(partition, None)
         if context is None:
             return
+        context.is_led = False
         machines = context.shard.machines.values()
         if sum(map(self._processor.timers_of, machines), len(machines)) > AT_ONCE:
-            self._run_in_turns(partial(self._unload, context))
+            self.run_in_turns(partial(self._unload, context))
         else:
             self._unload(context)
 
@@ -196,7 +197,7 @@ class CoordinatorRuntime(Generic[Machine, Shard]):
         except (KafkaError, ProtocolError, OSError):
             self._failed(context)
             return
-        self._run_in_turns(partial(self._load_in_turns, context))
+        self.run_in_turns(partial(self._load_in_turns, context))
 
     def _load_in_turns(self, context: CoordinatorContext[Machine]) -> None:
         try:
@@ -242,7 +243,7 @@ class CoordinatorRuntime(Generic[Machine, Shard]):
             return
         resume: Callable[[], None] = partial(self._resume, context, found)
         if len(found) > AT_ONCE:
-            resume = partial(self._run_in_turns, resume)
+            resume = partial(self.run_in_turns, resume)
         self._log.when_replicated(context.partition, resume)
 
     def _resume(self, context: CoordinatorContext[Machine], found: list[tuple[str, Machine]]) -> None:
@@ -280,6 +281,10 @@ class CoordinatorRuntime(Generic[Machine, Shard]):
     def append_at_once(self, machine: Machine, records: list[KeyValue]) -> bool:
         """Append records that are committed when this returns; returns False where nothing is appended."""
         return self._processor.append_at_once(machine, records)
+
+    def has(self, machine: Machine) -> bool:
+        """Whether this broker still coordinates the key of a state machine."""
+        return self._processor.has(machine)
 
     def release(self, machine: Machine) -> None:
         """Remove a state machine of which nothing is left."""

@@ -16,7 +16,6 @@ from odradek.broker.group.log import TransactionalLog
 from odradek.broker.group.offset_metadata_manager import OffsetMetadataManager
 from odradek.broker.group.shard import GroupCoordinatorShard
 from odradek.broker.group.state.consumer_group_requests import Topics
-from odradek.broker.group.state.group import Group
 from odradek.broker.group.state.settings import GroupSettings
 from odradek.broker.metadata.state.topics import GROUP_OFFSETS
 from odradek.broker.runtime.timers import Clock, Timer, Timers
@@ -42,6 +41,7 @@ class GroupCoordinator:
         self._clock = clock
         self._set_timer = timers.at
         self._cleanup: Timer | None = None
+        self._is_closed = False
         self.runtime = GroupRuntime(
             GROUP_OFFSETS,
             lambda partition: GroupCoordinatorShard(settings, topics),
@@ -60,11 +60,14 @@ class GroupCoordinator:
 
     def start(self) -> None:
         """Start the timer that removes expired offsets every `offsets.retention.check.interval.ms`."""
+        if self._is_closed:
+            return
         interval_ms = self._settings.offsets_retention_check_interval_ms
         self._cleanup = self._set_timer(self._clock.monotonic_ms() + interval_ms, self._clean)
 
     def close(self) -> None:
         """Answer every waiting request with NOT_COORDINATOR and cancel all timers."""
+        self._is_closed = True
         if self._cleanup is not None:
             self._cleanup.cancel()
             self._cleanup = None
@@ -75,5 +78,9 @@ class GroupCoordinator:
         return self._groups.partition_of(group_id)
 
     def _clean(self) -> None:
-        self._groups.for_each(Group.expire)
-        self.start()
+        self._cleanup = None
+        self._groups.change_offsets(
+            lambda group: group.offsets.partitions(),
+            lambda group, partitions, now: group.expire(now, partitions),
+            self.start,
+        )

@@ -8,6 +8,7 @@ calls the token with the answer.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import Final
 
 from odradek.broker.group.groups import Groups
 from odradek.broker.group.state.classic_group import ClassicGroup
@@ -28,10 +29,17 @@ from odradek.broker.group.state.consumer_group_requests import (
     HeartbeatResult,
     check_heartbeat,
 )
-from odradek.broker.group.state.group import COMMIT_ERRORS
+from odradek.broker.group.state.group import COMMIT_ERRORS, Group
+from odradek.broker.group.state.records import offset_key
 from odradek.broker.group.state.settings import MEMBERS_SHARE, GroupSettings
 from odradek.broker.runtime.turns import each as items_of
 from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.topic_partition import TopicPartition
+
+DELETED_AT_ONCE: Final = 1000
+"""Offsets whose tombstones are encoded and written without an interruption: three milliseconds."""
+DELETED_WITH_GROUP: Final = 10_000
+"""Offsets that are deleted together with their group, in one batch; those of a larger group are deleted before."""
 
 
 class GroupMetadataManager:
@@ -175,6 +183,32 @@ class GroupMetadataManager:
         error, group = self._groups.look_up(group_id, may_be_empty=True)
         if group is None:
             return error or ErrorCode.GROUP_ID_NOT_FOUND
-        error, effects = group.delete(self._groups.now())
+        keys: dict[TopicPartition, bytes] = {}
+        if group.offsets.count > DELETED_AT_ONCE:
+            error, keys = self._prepare_deletion(group)
+            if error or not self._groups.is_alive(group):
+                return error or self._groups.check(group_id)
+        error, effects = group.delete(self._groups.now(), keys)
         self._groups.perform_last(group, effects)
         return error or COMMIT_ERRORS.get(group.refusal, group.refusal)
+
+    def offsets_of(self, group_ids: Iterable[str]) -> int:
+        """How many offsets groups have, in all."""
+        found = [self._groups.look_up(group_id, may_be_empty=True)[1] for group_id in group_ids]
+        return sum(group.offsets.count for group in found if group is not None)
+
+    def _prepare_deletion(self, group: Group) -> tuple[ErrorCode, dict[TopicPartition, bytes]]:
+        """Delete offsets in parts until the tombstones of the others are no more than a batch may have, and encode the
+        keys of those; in a turn, requests may come in between. An error ends the deletion.
+        """
+        partitions = group.offsets.partitions()
+        for first in items_of(range(0, max(0, len(partitions) - DELETED_WITH_GROUP), DELETED_AT_ONCE)):
+            if not self._groups.is_alive(group):
+                return ErrorCode.NONE, {}
+            if not group.is_empty:
+                return ErrorCode.NON_EMPTY_GROUP, {}
+            _, effects = group.delete_offsets(partitions[first : first + DELETED_AT_ONCE], self._groups.now())
+            self._groups.perform_last(group, effects)
+            if group.refusal:
+                return COMMIT_ERRORS.get(group.refusal, group.refusal), {}
+        return ErrorCode.NONE, {each: offset_key(group.group_id, each) for each in items_of(group.offsets.partitions())}

@@ -5,7 +5,9 @@ The decisions here precede a group: whether this broker coordinates its partitio
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Collection
+from functools import partial
 from typing import Final
 
 from odradek.broker.coordinator.runtime import CoordinatorRuntime
@@ -15,10 +17,22 @@ from odradek.broker.group.state.group import Group
 from odradek.broker.group.state.settings import GroupSettings
 from odradek.broker.metadata.state.coordinator_partition import partition_for
 from odradek.broker.runtime.state.effects import Effect, Now
+from odradek.broker.runtime.turns import each as items_of
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.topic_partition import TopicPartition
 
+log = logging.getLogger(__name__)
 NO_ERROR: Final = ErrorCode.NONE
 GroupRuntime = CoordinatorRuntime[Group, GroupCoordinatorShard]
+
+
+CHANGED_AT_ONCE: Final = 1000
+"""Offsets that one event examines or deletes: three milliseconds."""
+GROUPS_AT_ONCE: Final = 250
+
+
+def _nothing() -> None:
+    """The work of `Groups.change_offsets` is done."""
 
 
 class Groups:
@@ -85,9 +99,50 @@ class Groups:
         self._runtime.perform(group, effects)
         self._runtime.release(group)
 
-    def for_each(self, event: Callable[[Group, Now], list[Effect]]) -> None:
-        """Pass an event that may end a group to every group."""
-        now = self.now()
-        for group in self._runtime.machines():
-            if not group.is_dead:
-                self.perform_last(group, event(group, now))
+    def change_offsets(
+        self,
+        partitions_of: Callable[[Group], Collection[TopicPartition]],
+        event: Callable[[Group, list[TopicPartition], Now], list[Effect]],
+        done: Callable[[], None] = _nothing,
+    ) -> None:
+        """Pass an event that may end a group to every group, with CHANGED_AT_ONCE of its partitions at a time, or none;
+        then call `done`. Where there are many groups or offsets, it is done in turns with the loop, and requests come
+        between the events.
+        """
+        groups = list(self._runtime.machines())
+        work = partial(self._change_offsets, groups, partitions_of, event, done)
+        if len(groups) > GROUPS_AT_ONCE or sum(group.offsets.count for group in groups) > CHANGED_AT_ONCE:
+            self._runtime.run_in_turns(partial(_run_logged, work))
+        else:
+            work()
+
+    def _change_offsets(
+        self,
+        groups: list[Group],
+        partitions_of: Callable[[Group], Collection[TopicPartition]],
+        event: Callable[[Group, list[TopicPartition], Now], list[Effect]],
+        done: Callable[[], None],
+    ) -> None:
+        for group in items_of(groups):
+            if not self.is_alive(group):
+                continue
+            partitions = list(partitions_of(group))
+            for first in items_of(range(0, max(1, len(partitions)), CHANGED_AT_ONCE)):
+                if not self.is_alive(group):
+                    break
+                part = partitions[first : first + CHANGED_AT_ONCE]
+                self.perform_last(group, event(group, part, self.now()))
+                if group.refusal:
+                    break  # of the log, which refuses the others, too
+        done()
+
+    def is_alive(self, group: Group) -> bool:
+        """Whether this broker still coordinates a group, and the group has not ended."""
+        return self._runtime.has(group) and not group.is_dead
+
+
+def _run_logged(work: Callable[[], None]) -> None:
+    try:
+        work()
+    except Exception:
+        log.exception("cannot remove offsets of groups")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from odradek.broker.group.groups import GroupRuntime, Groups
 from odradek.broker.group.log import TransactionalLog
 from odradek.broker.group.state.group import COMMIT_ERRORS
-from odradek.broker.group.state.offsets import CommitRequest, FetchedOffset
+from odradek.broker.group.state.offsets import CommitRequest, FetchedOffset, next_position
 from odradek.broker.group.state.records import offset_record
 from odradek.broker.runtime.turns import each as items_of
 from odradek.broker.runtime.turns import in_turn, keep
@@ -198,5 +198,8 @@ class OffsetMetadataManager:
 
     def forget_partitions(self, partitions: list[TopicPartition]) -> None:
         """Remove the offsets that any group here has of these deleted topic partitions."""
-        gone = dict.fromkeys(partitions)
-        self._groups.for_each(lambda group, now: group.forget(gone, now))
+        gone, position = dict.fromkeys(partitions), next_position()
+        self._groups.change_offsets(
+            lambda group: group.offsets.among(gone),
+            lambda group, part, now: group.forget(part, position, now),
+        )

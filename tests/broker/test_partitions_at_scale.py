@@ -135,7 +135,7 @@ def test_a_deletion_of_records_checks_the_partition_that_has_changed(replicas: l
 
 
 class Unread(tuple[PartitionMetadata, ...]):
-    """Partitions that nobody goes through."""
+    """Partitions that no caller goes through."""
 
     __slots__ = ()
 

@@ -39,7 +39,7 @@ OVERRIDES: Final = {
     "transaction.state.log.num.partitions": "1",
     "transaction.state.log.replication.factor": "1",
 }
-OFFSETS_OF_A_REQUEST: Final = 2000
+GROUPS: Final = 2000
 
 
 class Step(NamedTuple):
@@ -297,20 +297,19 @@ def _commit_in_transaction(place: Place, producer: tuple[int, int]) -> None:
 
 def scenario_groups(place: Place) -> Iterator[Step]:
     """2,000 groups, each with offsets of a tenth of the partitions: they expire, or their topic is deleted."""
-    place.create(TOPIC)
+    place.create(TOPIC, "expiring")
     some = range(place.partitions // 10)
 
-    def fill(retention_ms: int) -> None:
-        for number in range(2000):
-            commit(place, f"group-{number}", some, retention_ms=retention_ms)
+    def fill(topic: str, retention_ms: int) -> None:
+        for number in range(GROUPS):
+            commit(place, f"group-{number}", some, topic=topic, retention_ms=retention_ms)
 
     def wait_until_expired() -> None:
         _repeat(lambda: len(place.wire.ask(m.ListGroupsRequest(), 4).groups))
 
-    yield Step("2,000 OffsetCommit requests", lambda: fill(-1))
+    yield Step("2,000 OffsetCommit requests", lambda: fill(TOPIC, -1))
     yield Step("DeleteTopics of the topic of all groups", lambda: place.delete(TOPIC))
-    place.create(TOPIC)
-    yield Step("2,000 OffsetCommit requests that expire soon", lambda: fill(20_000))
+    yield Step("2,000 OffsetCommit requests that expire soon", lambda: fill("expiring", 15_000))
     yield Step("expiration of all offsets", wait_until_expired)
 
 

@@ -15,6 +15,7 @@ from odradek.broker.group.state.consumer_group_requests import HeartbeatRequest
 from odradek.broker.group.state.group import Group
 from odradek.broker.group.state.offsets import Offsets
 from odradek.broker.runtime.state.effects import Effect, Now
+from odradek.protocol.topic_partition import TopicPartition
 from tests.mutants.replication import Plant
 
 
@@ -57,12 +58,12 @@ def kafka_13636() -> Iterator[None]:
     """Offsets expire by their age while the group is between two generations, as if it did not use them."""
     real = Group.expire
 
-    def expire(group: Group, now: Now) -> list[Effect]:
+    def expire(group: Group, now: Now, among: list[TopicPartition] | None = None) -> list[Effect]:
         if group.membership.state in (ClassicGroupState.PREPARING, ClassicGroupState.COMPLETING):
             return group._write_tombstones(
                 group.offsets.expire(now.wall_ms, group._settings.offsets_retention_ms, None), now
             )
-        return real(group, now)
+        return real(group, now, among)
 
     with mock.patch.object(Group, "expire", expire):
         yield

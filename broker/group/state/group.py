@@ -8,8 +8,9 @@ and their transitions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Mapping
 from functools import partial
+from types import MappingProxyType
 from typing import Any, Final
 
 from odradek.broker.coordinator.state.pending_writes import COMMITTED
@@ -321,15 +322,18 @@ class Group:
 
     # --- deletion and expiration ---
 
-    def delete(self, now: Now) -> tuple[ErrorCode, list[Effect]]:
-        """Delete the group with its offsets; a group with members is refused.
+    def delete(
+        self, now: Now, keys: Mapping[TopicPartition, bytes] = MappingProxyType({})
+    ) -> tuple[ErrorCode, list[Effect]]:
+        """Delete the group with its offsets; a group with members is refused. `keys` are those of records that the
+        caller has encoded: of some partitions with an offset.
 
         While a transaction has pending offsets for it, the group itself stays until the transaction ends (KAFKA-19163).
         """
         self.refusal = ErrorCode.NONE
         if not self.is_empty:
             return ErrorCode.NON_EMPTY_GROUP, []
-        return ErrorCode.NONE, self._write_tombstones(self.offsets.remove(), now)
+        return ErrorCode.NONE, self._write_tombstones(self.offsets.remove(), now, keys)
 
     def delete_offsets(self, partitions: list[TopicPartition], now: Now) -> tuple[list[ErrorCode], list[Effect]]:
         """Remove offsets that no member consumes (KIP-496): one error code for each partition.
@@ -347,31 +351,42 @@ class Group:
         codes = [ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if topic in in_use else NO_ERROR for topic, _ in partitions]
         return codes, self._write_tombstones(self.offsets.remove(free), now) if free else []
 
-    def forget(self, partitions: Collection[TopicPartition], now: Now) -> list[Effect]:
-        """Remove the offsets of these deleted topic partitions, in a collection that finds one at once."""
-        return self._write_tombstones(self.offsets.remove(self.offsets.among(partitions), pending=True), now)
+    def forget(self, partitions: list[TopicPartition], position: int, now: Now) -> list[Effect]:
+        """Remove the offsets that these deleted topic partitions had at a position in the order of commits: a topic
+        that has the name of a deleted one may have offsets since.
+        """
+        self.refusal = ErrorCode.NONE
+        gone = self.offsets.unchanged_since(position, partitions)
+        return self._write_tombstones(self.offsets.remove(gone, pending=True), now)
 
-    def expire(self, now: Now) -> list[Effect]:
-        """Remove offsets unused for the retention time (KIP-211), and the group without members or offsets."""
+    def expire(self, now: Now, among: list[TopicPartition] | None = None) -> list[Effect]:
+        """Remove offsets unused for the retention time (KIP-211), of all partitions or those `among`, and the group
+        without members or offsets.
+        """
+        self.refusal = ErrorCode.NONE
         membership, retention_ms = self.membership, self._settings.offsets_retention_ms
         expired = Removed()
         if isinstance(membership, ConsumerMembership):
-            expired = self.offsets.expire(now.wall_ms, retention_ms, None, membership.subscribed)
+            expired = self.offsets.expire(now.wall_ms, retention_ms, None, membership.subscribed, among)
         elif membership.protocol_type is None:
-            expired = self.offsets.expire(now.wall_ms, retention_ms, None)
+            expired = self.offsets.expire(now.wall_ms, retention_ms, None, among=among)
         elif membership.state is ClassicGroupState.EMPTY:
-            expired = self.offsets.expire(now.wall_ms, retention_ms, membership.group.state_since_ms)
+            expired = self.offsets.expire(now.wall_ms, retention_ms, membership.group.state_since_ms, among=among)
         elif (
             membership.state is ClassicGroupState.STABLE
             and membership.protocol_type == CONSUMER
             and membership.knows_subscriptions
         ):
-            expired = self.offsets.expire(now.wall_ms, retention_ms, None, membership.subscribed)
+            expired = self.offsets.expire(now.wall_ms, retention_ms, None, membership.subscribed, among)
         return self._write_tombstones(expired, now)
 
-    def _write_tombstones(self, removed: Removed, now: Now) -> list[Effect]:
+    def _write_tombstones(
+        self, removed: Removed, now: Now, keys: Mapping[TopicPartition, bytes] = MappingProxyType({})
+    ) -> list[Effect]:
         """Write the tombstones of the removed offsets, and of the group when it has no member and no offset left."""
-        records: list[KeyValue] = [(offset_key(self.group_id, partition), None) for partition in removed.partitions]
+        records: list[KeyValue] = [
+            (keys.get(partition) or offset_key(self.group_id, partition), None) for partition in removed.partitions
+        ]
         membership, undo = self.membership, partial(self.offsets.restore, removed)
         if not self.is_empty or self.offsets.in_use:
             return [Append(records, None, undo=(undo,))] if records else []
