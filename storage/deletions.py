@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 
 from odradek.storage.disk import Folder
-from odradek.storage.producers import ProducerState
+from odradek.storage.producers import ProducerState, snapshot_name
 from odradek.storage.segment import DELETED_SUFFIX, Segment
 
 
@@ -22,8 +22,11 @@ def set_back(waiting: Iterable[tuple[int, str]], step_ms: int) -> list[tuple[int
 
 
 def detach_snapshots(producers: ProducerState, bases: Iterable[int]) -> list[str]:
-    """Remove the snapshots at these base offsets from the list; returns the names of their files."""
-    return [name for name in map(producers.detach_snapshot, bases) if name is not None]
+    """Remove the snapshots at these base offsets from the list; returns the names of their files, which stay."""
+    known = [base for base in bases if base in producers.snapshots]
+    for base in known:
+        producers.snapshots.remove(base)
+    return [snapshot_name(base) for base in known]
 
 
 def rename_snapshots(folder: Folder, names: Iterable[str]) -> list[str]:

@@ -98,7 +98,7 @@ class Disk(Protocol):
         ...
 
     def list(self, path: str) -> list[Entry]:
-        """The names in a directory, in no order."""
+        """The names in a directory, in no order; a file that a thread renames or removes meanwhile may be missing."""
         ...
 
     def make_directory(self, path: str, mode: int = 0o777) -> None:
@@ -226,11 +226,13 @@ class OsDisk:
 
     @momentary
     def list(self, path: str) -> list[Entry]:
+        found = []
         with os.scandir(path) as names:
-            return [
-                Entry(name.name, True, 0) if name.is_dir() else Entry(name.name, False, name.stat().st_size)
-                for name in names
-            ]
+            for name in names:
+                with contextlib.suppress(FileNotFoundError):  # a thread has renamed or removed it meanwhile
+                    is_directory = name.is_dir()
+                    found.append(Entry(name.name, is_directory, 0 if is_directory else name.stat().st_size))
+        return found
 
     def make_directory(self, path: str, mode: int = 0o777) -> None:
         os.makedirs(path, mode, exist_ok=True)

@@ -6,7 +6,7 @@ event loop. `finish_change` then applies the rest to the log.
 
 A log has one change at a time. A call that needs the files to be in their places (another change, a truncation, an
 epoch, a rename of the folder, the end) first runs the rest of it and applies it: `settle_change` waits for the disk,
-which is rare.
+which is rare. A roll (`roll.py`) is apart from these: it changes no older segment, so both may be under way.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from itertools import chain
 
+from odradek.protocol.errors import KafkaError
 from odradek.storage.checkpoints import LEADER_EPOCHS
 from odradek.storage.compaction import Cleaned
 from odradek.storage.compaction_checkpoint import CompactionCheckpoint
@@ -65,6 +66,7 @@ class FolderChanges(LogFailures):
 
     __slots__ = (
         "_change",
+        "_rolling",
         "_rolls",
         "_rolls_synced",
         "_segments",
@@ -80,6 +82,7 @@ class FolderChanges(LogFailures):
     )
 
     _change: FolderChange | None
+    _rolling: FolderChange | None
     _rolls: int
     _rolls_synced: int
     _segments: LogSegments
@@ -130,6 +133,36 @@ class FolderChanges(LogFailures):
         if change is not None:
             change.run()
             self.finish_change(change)
+
+    def finish_roll(self, roll: FolderChange) -> None:
+        """Apply a roll that has run, unless that has been done. An error of the disk takes the log offline, but not a
+        lack of room.
+        """
+        if self._rolling is not roll:
+            return
+        self._rolling = None
+        if roll.error is not None:
+            active = self._segments.active
+            active.is_full = active.offset_index.is_full or active.time_index.is_full
+            with self._disk(roll.what), self._room(roll.what):
+                raise roll.error
+        roll.apply()
+
+    def settle_roll(self) -> None:
+        """Run the rest of a roll that has started, if there is one, and apply it."""
+        roll = self._rolling
+        if roll is not None:
+            roll.run()
+            self.finish_roll(roll)
+
+    def settle_changes(self) -> None:
+        """Run the rest of all that has started, and apply it; without room for a new segment the log stays as it is."""
+        try:
+            self.settle_roll()
+        except KafkaError:
+            if self.failure is not None:
+                raise
+        self.settle_change()
 
     def sync_names(self) -> None:
         """Make the names in the folder durable, in any thread. Raises OSError; nothing where the log was deleted."""

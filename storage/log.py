@@ -24,13 +24,14 @@ from odradek.storage.deletions import DelayedDeletions
 from odradek.storage.descriptors import RESERVE
 from odradek.storage.disk import Folder
 from odradek.storage.flush import Flush
-from odradek.storage.folder_changes import FolderChanges
+from odradek.storage.folder_changes import FolderChange, FolderChanges
 from odradek.storage.index import MAX_RELATIVE_OFFSET
 from odradek.storage.log_search import NO_LIMIT, LogSearch
 from odradek.storage.markers import EndTransactionMarker
 from odradek.storage.producers import ProducerState, Verification
 from odradek.storage.recovery import LoadedLog, LoadRequest, load, rebuild_producers
-from odradek.storage.segment import Segment, deleted_log_name, remove_segment
+from odradek.storage.roll import Roll, SegmentFull
+from odradek.storage.segment import Segment
 from odradek.storage.segments import LogSegments, LogSlice
 from odradek.storage.staged import StagedBatch
 from odradek.storage.validation import Appended, Prepared, Received, ReceivedRun, admit, marker_in, split_batches
@@ -86,7 +87,7 @@ class Log(FolderChanges):
         self._touched = not request.clean
         self._rolls = self._rolls_synced = 0
         """How many segments were created since the log was opened, and how many of their names are durable."""
-        self._change = None
+        self._change = self._rolling = None
 
     @property
     def search(self) -> LogSearch:
@@ -139,13 +140,13 @@ class Log(FolderChanges):
         api_version: int = 9,
         verification: Verification | None = None,
         max_decompressed: int = MAX_DECOMPRESSED,
+        may_roll: bool = True,
     ) -> Appended:
         """Write one batch as the leader of `leader_epoch`: validate it, assign its offsets, and write it with one call.
 
-        Offset, epoch and, where the topic is configured so, time are set in `batch` itself if it is writable.
-        `api_version` is that of the client's Produce request; `verification` is the one of a transactional batch
-        (`begin_verification` of `producers`). Raises KafkaError, InvalidRecords, and DecompressedTooLarge where the
-        records take more than `max_decompressed` bytes.
+        Offset, epoch and, if the topic is configured so, time are set in `batch` if it is writable. `api_version` is
+        that of the client's request, `verification` that of a transactional batch (`producers`). Raises KafkaError,
+        InvalidRecords, DecompressedTooLarge over `max_decompressed` bytes, and SegmentFull unless it `may_roll`.
         """
         if self.failure is not None:
             self._refuse()
@@ -167,7 +168,7 @@ class Log(FolderChanges):
         segment = self._segments.active
         staged = batch.staged_in(self.folder) if type(batch) is Prepared else None
         if staged is not None or segment.should_roll(config, len(view), last_offset, max_timestamp, now_ms):
-            segment = self._roll(first_offset, now_ms)
+            segment = self._roll(first_offset, now_ms, may_roll=may_roll)
         head = None
         if view.readonly:
             head = bytearray(view[:HEADER_SIZE])
@@ -292,32 +293,53 @@ class Log(FolderChanges):
         if self._segments.active.size:
             self._roll(self.end_offset, now_ms)
 
-    def _roll(self, base_offset: int, now_ms: int) -> Segment:
-        """A new active segment, with a snapshot of the producers for it.
+    def start_roll(self, now_ms: int) -> FolderChange | None:
+        """Begin a new segment at the end of the log; None where the active one is empty. The caller runs the change, in
+        a thread, then passes it to `finish_roll`. An append in between waits for it.
+        """
+        if self.failure is not None:
+            self._refuse()
+        if self._rolling is None and self._segments.active.size:
+            self._begin_roll(self.end_offset, now_ms)
+        return self._rolling
+
+    def _roll(self, base_offset: int, now_ms: int, *, may_roll: bool = True) -> Segment:
+        """A new active segment, with a snapshot of the producers for it; an empty active one stays. Unless `may_roll`
+        this raises SegmentFull in place of work.
+        """
+        if not may_roll and self._segments.active.size:
+            raise SegmentFull
+        self.settle_roll()
+        base_offset = max(base_offset, self.end_offset)
+        active = self._segments.active
+        if active.size or active.base_offset != base_offset:
+            self._begin_roll(base_offset, now_ms)
+            self.settle_roll()
+        return self._segments.active
+
+    def _begin_roll(self, base_offset: int, now_ms: int) -> None:
+        active = self._segments.active
+        roll = Roll(active, self.folder, base_offset, self.config, now_ms, self._jitter_ms(self.config))
+        roll.snapshot = self.producers.start_snapshot(base_offset)
+        roll.syncs_indexes = self.recovery_point == base_offset
+        active.is_full = True  # until the end of the roll each append comes to `_roll`
+        self._rolling = FolderChange("rolling a segment", roll.run, lambda: self._rolled(roll))
+
+    def _rolled(self, roll: Roll) -> None:
+        """Make the new segment the active one.
 
         A loss of power may take its name, as it may take its bytes, until the next flush: that moves the recovery point
         into the segment. No older segment is removed before (`start_retention`).
         """
-        base_offset = max(base_offset, self.end_offset)
-        active = self._segments.active
-        with self._disk("rolling a segment"):
-            if active.size:
-                with self._room("rolling a segment"):
-                    active.seal()
-                if self.recovery_point == base_offset:
-                    active.sync_indexes()  # no recovery reads this segment again
-            elif active.base_offset == base_offset:
-                return active
-            with self._room("rolling a segment", lambda: remove_segment(self.folder, base_offset, self.config)):
-                is_again = self.folder.exists(deleted_log_name(base_offset))
-                segment = Segment.create(self.folder, base_offset, self.config, now_ms, self._jitter_ms(self.config))
-                if is_again:
-                    self.folder.sync()  # beside the old file, a load takes the segment for a compacted one
-                self.producers.end_offset = base_offset
-                self.producers.snapshot()
-        self._segments.add(segment)
+        base_offset = roll.segment.base_offset
+        self.producers.end_offset = base_offset
+        if roll.snapshot is not None:
+            roll.snapshot.finish()
+        self._segments.add(roll.segment)
         self._rolls += 1
-        return segment
+        if self.recovery_point == base_offset and not roll.syncs_indexes:
+            with self._disk("rolling a segment"):  # a flush ended during the roll
+                roll.active.sync_indexes()
 
     def advance_start_offset(self, offset: int, *, high_watermark: int) -> bool:
         """Serve nothing below `offset` any more (DeleteRecords, or the leader's start offset); True on a change.
@@ -372,7 +394,7 @@ class Log(FolderChanges):
         """
         if self.failure is not None:
             self._refuse()
-        self.settle_change()
+        self.settle_changes()
         if offset >= self.end_offset:
             with self._disk("writing the leader epochs"):
                 if self.epochs.truncate_end(self.end_offset):
@@ -427,7 +449,7 @@ class Log(FolderChanges):
         """Remove all records and continue at `offset`; `start_offset` is `offset` where not given."""
         if self.failure is not None:
             self._refuse()
-        self.settle_change()
+        self.settle_changes()
         self._take_back(min(offset, self._segments.first_offset))
         with self._disk("renaming deleted segments"):
             self.deletions.add_segments(self._segments, self.producers, now_ms + self.config.file_delete_delay_ms)
@@ -503,7 +525,7 @@ class Log(FolderChanges):
     def close(self, *, now_ms: int) -> None:
         """Flush, write indexes and producers, and close the files, so that the next load needs no recovery."""
         if self.failure is None:
-            self.settle_change()
+            self.settle_changes()
         if self.failure is None and self._touched:
             with self._disk("closing"):
                 self._segments.active.seal()
@@ -515,15 +537,16 @@ class Log(FolderChanges):
 
     def close_files(self) -> None:
         """Close the descriptors and write nothing, as after a failure."""
-        if self._change is not None:
-            self._change.cancel()
+        for change in (self._change, self._rolling):
+            if change is not None:
+                change.cancel()
         for segment in self._segments:
             segment.close()
 
     def move(self, path: str) -> None:
         """Rename the log's directory; the log continues under the new name."""
         if self.failure is None:
-            self.settle_change()
+            self.settle_changes()
         with self._disk("renaming the directory"):
             self.folder.disk.rename(self.folder.path, path)
             self.folder.path = path

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final, NoReturn
 
@@ -13,7 +13,7 @@ from odradek.storage.descriptors import NoDescriptor, is_exhausted
 from odradek.storage.disk import Folder
 from odradek.storage.segment import Segment
 
-_OUT_OF_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+OUT_OF_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 class LogFailures:
@@ -49,15 +49,13 @@ class LogFailures:
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{what} in {self.folder.path}: {error}") from None
 
     @contextmanager
-    def _room(self, what: str, undo: Callable[[], None] | None = None) -> Iterator[None]:
-        """Reject the call where the disk has no room within, after `undo`; the log continues. To be used in `_disk`."""
+    def _room(self, what: str) -> Iterator[None]:
+        """Reject the call where the disk has no room within; the log continues. To be used in `_disk`."""
         try:
             yield
         except OSError as error:
-            if error.errno not in _OUT_OF_SPACE:
+            if error.errno not in OUT_OF_SPACE:
                 raise
-            if undo is not None:
-                undo()
             reason = f"no room for {what} in {self.folder.path}: {error}"
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, reason) from error
 
@@ -67,6 +65,6 @@ class LogFailures:
             segment.undo_write(size)
         except OSError as second:
             self._fail("cutting off a failed write", second)
-        if error.errno not in _OUT_OF_SPACE:
+        if error.errno not in OUT_OF_SPACE:
             self._fail("writing", error)
         raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"no room to write to {self.folder.path}: {error}") from error

@@ -507,12 +507,16 @@ class ProducerState:
 
     def snapshot(self, *, sync: bool = False) -> None:
         """Write the state at `end_offset` unless it has been written. Raises OSError."""
-        if self.end_offset > self.last_snapshot:
-            data = encode_snapshot(self._producers.values())
-            self._folder.replace(snapshot_name(self.end_offset), data, sync=sync)
-            self.last_snapshot = self.end_offset
-            if self.end_offset not in self.snapshots:
-                insort(self.snapshots, self.end_offset)
+        snapshot = self.start_snapshot(self.end_offset)
+        if snapshot is not None:
+            snapshot.write(sync=sync)
+            snapshot.finish()
+
+    def start_snapshot(self, offset: int) -> ProducerSnapshot | None:
+        """The state for a file of `offset`, at which the log ends; None where there is one already."""
+        if offset <= self.last_snapshot:
+            return None
+        return ProducerSnapshot(self, self._folder, offset, encode_snapshot(self._producers.values()))
 
     def keep_snapshots(self, offsets: Iterable[int]) -> None:
         """Remove every snapshot but these. Raises OSError."""
@@ -520,13 +524,6 @@ class ProducerState:
         for offset in set(self.snapshots).difference(kept):
             self._folder.remove(snapshot_name(offset))
         self.snapshots = kept
-
-    def detach_snapshot(self, offset: int) -> str | None:
-        """Remove a snapshot from the list; returns the name of its file, which stays, or None where it is unknown."""
-        if offset not in self.snapshots:
-            return None
-        self.snapshots.remove(offset)
-        return snapshot_name(offset)
 
 
 def _check_epoch(header: Header, epoch: int, offset: int) -> None:
@@ -564,6 +561,29 @@ def _check_sequence(producer: Producer, header: Header, offset: int) -> None:
         ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
         f"producer {header.producer_id} sends sequence {first} for offset {offset}, where {last} was the last",
     )
+
+
+class ProducerSnapshot:
+    """A snapshot of the producers of a log that becomes a file."""
+
+    __slots__ = ("_data", "_folder", "_offset", "_producers")
+
+    def __init__(self, producers: ProducerState, folder: Folder, offset: int, data: bytes) -> None:
+        self._producers = producers
+        self._folder = folder
+        self._offset = offset
+        self._data = data
+
+    def write(self, *, sync: bool) -> None:
+        """Write the file, in any thread. Raises OSError."""
+        self._folder.replace(snapshot_name(self._offset), self._data, sync=sync)
+
+    def finish(self) -> None:
+        """The producers have this file, and write no other one for the same offset."""
+        known, offset = self._producers, self._offset
+        known.last_snapshot = max(known.last_snapshot, offset)
+        if offset not in known.snapshots:
+            insort(known.snapshots, offset)
 
 
 def snapshot_name(offset: int) -> str:

@@ -74,7 +74,6 @@ class Segment:
         "_file",
         "_first_timestamp",
         "_folder",
-        "_index_full",
         "_index_interval",
         "_max_timestamp",
         "_max_timestamp_offset",
@@ -85,6 +84,7 @@ class Segment:
         "aborted",
         "base_offset",
         "created_ms",
+        "is_full",
         "jitter_ms",
         "name",
         "recent",
@@ -104,7 +104,8 @@ class Segment:
         self._time_index = TimeIndex(folder, base_offset, config.segment_index_bytes, fresh=fresh)
         self.aborted = TransactionIndex(folder, base_offset, fresh=fresh)
         self._index_interval = config.index_interval_bytes
-        self._index_full = False
+        self.is_full = False
+        """Whether each further batch must begin a new segment: an index is full, or the next segment is under way."""
         self._since_index = 0
         self._ready = fresh  # the indexes are in memory and the two timestamps below are valid
         self._max_timestamp = NO_TIMESTAMP
@@ -114,17 +115,21 @@ class Segment:
 
     @classmethod
     def create(cls, folder: Folder, base_offset: int, config: LogConfig, now_ms: int, jitter_ms: int) -> Segment:
-        """A new segment with its files; leftovers of the same name are removed. Raises OSError."""
+        """A new segment with its files. Raises OSError."""
         segment = cls(folder, base_offset, 0, config, fresh=True)
-        for name in (*segment.file_names(), segment.name + DELETED_SUFFIX):  # the last would mark it as compacted
-            folder.remove(name)
         segment.created_ms = now_ms
         segment.jitter_ms = jitter_ms
-        segment.reset_indexes()
-        if config.preallocate:
-            segment.file.truncate(config.segment_bytes)
-        segment.file  # noqa: B018  (opening creates it)
+        segment.create_files(config)
         return segment
+
+    def create_files(self, config: LogConfig) -> None:
+        """Create the files of a new segment, in any thread; leftovers of the same name are removed. Raises OSError."""
+        for name in (*self.file_names(), self.name + DELETED_SUFFIX):  # the last would mark it as compacted
+            self._folder.remove(name)
+        self.reset_indexes()
+        if config.preallocate:
+            self.file.truncate(config.segment_bytes)
+        self.file  # noqa: B018  (opening creates it)
 
     @property
     def file(self) -> File:
@@ -178,7 +183,7 @@ class Segment:
         except CorruptFile:
             fits = False
         if fits:
-            self._index_full = full
+            self.is_full = full
             self._max_timestamp, self._max_timestamp_offset = self._time_index.last()
             self._ready = True
             return
@@ -218,7 +223,7 @@ class Segment:
 
     def _restart_indexing(self) -> None:
         self._ready = True
-        self._index_full = False
+        self.is_full = False
         self._since_index = 0
         self._max_timestamp, self._max_timestamp_offset = NO_TIMESTAMP, self.base_offset
         self._first_timestamp = UNKNOWN
@@ -227,7 +232,7 @@ class Segment:
 
     def should_roll(self, config: LogConfig, size: int, last_offset: int, max_timestamp: int, now_ms: int) -> bool:
         """Whether a batch of `size` bytes must begin a new segment: by size, age, a full index, or offset."""
-        if self.size + size > config.segment_bytes or self._index_full:
+        if self.size + size > config.segment_bytes or self.is_full:
             return True
         if last_offset - self.base_offset > MAX_RELATIVE_OFFSET:
             return True
@@ -290,7 +295,7 @@ class Segment:
         if self._since_index > self._index_interval:
             full = self._offset_index.append(last_offset, position)
             full |= self._time_index.append(self._max_timestamp, self._max_timestamp_offset)
-            self._index_full = full
+            self.is_full = full
             self._since_index = 0
         self._since_index += size
         recent = self.recent
@@ -356,7 +361,7 @@ class Segment:
         if not self.size:
             self.created_ms = now_ms
             self._first_timestamp = UNKNOWN
-        self._index_full = False
+        self.is_full = False
         self._since_index = 0
         self.recent = RecentBatches(offset if not self.size else -1)
         timestamp, last_offset = self._time_index.last()

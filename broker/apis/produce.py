@@ -29,10 +29,10 @@ from odradek.broker.replication.delayed_produce import (
     Waiting,
     refuse_unacknowledged,
 )
-from odradek.broker.replication.partition import Replica, Replicas
+from odradek.broker.replication.partition import Replica, Replicas, SegmentFull
 from odradek.broker.replication.produce_appends import ProduceAppends, Spent
 from odradek.broker.replication.state.partition import Role
-from odradek.broker.replication.transactional_produce import HeldWrite, Sender, Unconfirmed
+from odradek.broker.replication.transactional_produce import HeldWrite, Sender, Unconfirmed, Written
 from odradek.broker.runtime.timers import Clock
 from odradek.broker.runtime.turns import each as items_of
 from odradek.broker.security.auth_helper import AuthHelper
@@ -102,15 +102,13 @@ class Produce:
         self._auth = auth
 
     def handle(self, call: Call, request: m.ProduceRequest) -> m.ProduceResponse | None:
-        acks = request.acks
-        version = call.version
+        acks, version = request.acks, call.version
         if request.transactional_id is not None and not self._may_write_transactions(call, request):
             return self._refuse_all(call, request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         now_ms = self._clock.now_ms()
         waiting: Waiting = {}
         held: Held = []
-        failed = False
-        spent = Spent()
+        failed, spent = False, Spent()
         plain = request.transactional_id is None and not self._appends.conversions.waiting
         topics = []
         for topic in request.topic_data:
@@ -125,12 +123,14 @@ class Produce:
                     replica = self._replicas.get(name, data.index)
                     if replica is None or replica.is_internal or not -1 <= acks <= 1:
                         replica = self._writable(call, name, data.index, replica, acks)
+                    appended = None
                     if plain and (records is None or len(records) <= HEADER_SIZE or is_cheap(records, replica)):
-                        appended = replica.produce(records, acks, now_ms, version)
-                    else:
-                        _require_transactional_id(records, request, version)
-                        sender = Sender(request.transactional_id, version, acks)
-                        written = self._appends.append(call.connection, replica, records, sender, now_ms, spent)
+                        try:
+                            appended = replica.produce(records, acks, now_ms, version, may_roll=False)
+                        except SegmentFull:
+                            appended = None  # it waits for its segment, too
+                    if appended is None:
+                        written = self._append(call, request, replica, records, now_ms, spent)
                         if isinstance(written, HeldWrite | Conversion):
                             held.append((written, PartitionResponse(index=data.index)))
                             partitions.append(held[-1][1])
@@ -160,6 +160,22 @@ class Produce:
         if waiting or held or failed or acks == 0:
             return self._respond(call, request, response, waiting, held, failed=failed)
         return response
+
+    def _append(
+        self,
+        call: Call,
+        request: m.ProduceRequest,
+        replica: Replica,
+        records: memoryview | None,
+        now_ms: int,
+        spent: Spent,
+    ) -> Written | HeldWrite | Conversion:
+        """Append a batch that is not plain or begins a segment, or return it as one that is appended later. Raises
+        KafkaError.
+        """
+        _require_transactional_id(records, request, call.version)
+        sender = Sender(request.transactional_id, call.version, request.acks)
+        return self._appends.append(call.connection, replica, records, sender, now_ms, spent)
 
     def _may_write_transactions(self, call: Call, request: m.ProduceRequest) -> bool:
         """Whether the client may write to its transactional id, or writes no transactional batch."""

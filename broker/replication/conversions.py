@@ -58,7 +58,7 @@ Done = Callable[[BaseException | None], None]
 class Conversion:
     """A batch that waits for its conversion and append."""
 
-    __slots__ = ("append", "decompress", "in_thread", "is_slow", "on_outcome", "records", "replica", "version")
+    __slots__ = ("append", "decompress", "in_thread", "is_slow", "on_outcome", "records", "replica", "rolls", "version")
 
     def __init__(
         self,
@@ -84,6 +84,8 @@ class Conversion:
         self.decompress = decompress
         self.in_thread = in_thread or microseconds > QUEUED_MICROSECONDS
         self.is_slow = microseconds > SLOW_MICROSECONDS
+        self.rolls = False
+        """Whether the batch is appended as it is, once a thread has created its segment."""
         self.on_outcome: OnOutcome | None = None
 
     def abandon(self) -> None:
@@ -183,6 +185,10 @@ class Conversions:
             conversion = queue[0]
             if conversion.on_outcome is None:
                 pass  # the request is answered without this batch
+            elif conversion.rolls:
+                if self._roll(key, conversion):
+                    return
+                self._append(conversion, memoryview(conversion.records))
             elif not conversion.in_thread:
                 self._append(conversion, memoryview(conversion.records))
             elif self._begin(key, conversion):
@@ -235,6 +241,36 @@ class Conversions:
                 self.worker.run(work, done)
         except RuntimeError:  # the threads are closed, because the broker is stopping
             self._deliver(conversion, _stopping())
+            return False
+        return True
+
+    def _roll(self, key: tuple[Hashable, Replica], conversion: Conversion) -> bool:
+        """Create the segment of the batch in a thread, then append it. Returns False where another batch has begun the
+        segment meanwhile, or no thread can: the append then creates it where it has to.
+        """
+        target = conversion.replica.log
+        try:
+            with conversion.replica.disk():
+                roll = target.start_roll(self._clock.now_ms())
+        except KafkaError:
+            return False  # the log is offline, as the append finds out, too
+        if roll is None:
+            return False
+
+        def done(_: BaseException | None) -> None:
+            try:
+                with conversion.replica.disk():
+                    target.finish_roll(roll)
+            except KafkaError as error:
+                self._deliver(conversion, error)
+            else:
+                self._append(conversion, memoryview(conversion.records))
+            self.waiting[key].popleft()
+            self._go_on(key)
+
+        try:
+            self.worker.run(roll.run, done)
+        except RuntimeError:  # the threads are closed, because the broker is stopping
             return False
         return True
 

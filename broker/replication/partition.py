@@ -37,6 +37,7 @@ from odradek.storage.flush import Flush
 from odradek.storage.folder_changes import FolderChange
 from odradek.storage.log import Log
 from odradek.storage.producers import Verification
+from odradek.storage.roll import SegmentFull as SegmentFull
 from odradek.storage.segments import LogSlice
 from odradek.storage.validation import BATCHES_SINCE, ON_LOOP_BYTES, Appended, Prepared, prepare_own
 
@@ -181,11 +182,14 @@ class Replica:
         now_ms: int,
         api_version: int,
         verification: Verification | None = None,
+        *,
+        may_roll: bool = True,
     ) -> Appended:
         """Append one batch of a client; a transactional batch needs its `verification`.
 
-        Raises KafkaError with the error of the state machine or the log, KAFKA_STORAGE_ERROR when the disk fails, and
-        DecompressedTooLarge where the batch has to be prepared in a thread.
+        Raises KafkaError with the error of the state machine or the log, KAFKA_STORAGE_ERROR when the disk fails,
+        DecompressedTooLarge where the batch has to be prepared in a thread, and unless `may_roll` SegmentFull where a
+        thread has to create its segment (`start_roll` of the log).
         """
         machine, metrics = self.machine, self.metrics
         metrics.produces += 1
@@ -199,8 +203,9 @@ class Replica:
                 api_version=api_version,
                 verification=verification,
                 max_decompressed=ON_LOOP_BYTES,
+                may_roll=may_roll,
             )
-        except DecompressedTooLarge:
+        except (DecompressedTooLarge, SegmentFull):
             metrics.produces -= 1  # it comes again when it is prepared
             raise
         except KafkaError as error:

@@ -22,7 +22,7 @@ from odradek.broker.replication.delayed_produce import (
     UnacknowledgedProduce,
     Waiting,
 )
-from odradek.broker.replication.partition import Replica
+from odradek.broker.replication.partition import Replica, SegmentFull
 from odradek.broker.replication.transactional_produce import HeldWrite, Sender, TransactionalWrites, Written
 from odradek.broker.runtime.purgatory import DelayedOperationPurgatory
 from odradek.broker.runtime.timers import Clock
@@ -105,16 +105,19 @@ class ProduceAppends:
         if records is None:
             return self._transactional.write(sender, replica, records, now_ms)
         work = microseconds(records, replica.log.config, sender.version)
-        in_thread = spent.exceeded_by(work)
+        in_thread, rolls = spent.exceeded_by(work), False
         if not in_thread and not self.conversions.is_behind_another(connection, replica):
             try:
-                return self._transactional.write(sender, replica, records, now_ms)
+                return self._transactional.write(sender, replica, records, now_ms, may_roll=False)
             except DecompressedTooLarge:
                 in_thread = True
+            except SegmentFull:
+                rolls = True
         append = partial(self._converted, replica, sender)
         conversion = Conversion(
             replica, _kept(records), sender.version, append, spent.decompress, microseconds=work, in_thread=in_thread
         )
+        conversion.rolls = rolls
         if conversion.is_slow:
             spent.decompress(len(records), decompressed_size(records, sender.version, MAX_DECOMPRESSED))
         return conversion

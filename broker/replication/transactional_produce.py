@@ -100,7 +100,13 @@ class TransactionalWrites:
         self._held: dict[tuple[Verification, ProducerTransaction], list[HeldWrite]] = {}
 
     def write(
-        self, sender: Sender, replica: Replica, records: memoryview | Prepared | None, now_ms: int
+        self,
+        sender: Sender,
+        replica: Replica,
+        records: memoryview | Prepared | None,
+        now_ms: int,
+        *,
+        may_roll: bool = True,
     ) -> Appended | HeldWrite:
         """Append a batch, or return a copy of it that waits for its verification after a call of `hold`.
 
@@ -109,17 +115,17 @@ class TransactionalWrites:
         transactional_id, version, acks = sender
         header = _transactional(records) if transactional_id is not None else None
         if header is None or records is None or transactional_id is None:
-            return replica.produce(records, acks, now_ms, version)
+            return replica.produce(records, acks, now_ms, version, may_roll=may_roll)
         if header.producer_id < 0:  # no producer id, so no transaction to verify
-            return replica.produce(records, acks, now_ms, version, WAIVED)
+            return replica.produce(records, acks, now_ms, version, WAIVED, may_roll=may_roll)
         support = sender.support
         if not self._verification.must_verify(support):
-            return replica.produce(records, acks, now_ms, version, WAIVED)
+            return replica.produce(records, acks, now_ms, version, WAIVED, may_roll=may_roll)
         verification = replica.begin_verification(
             header.producer_id, header.producer_epoch, header.base_sequence, support is Support.ADDS
         )
         if verification is OPEN:
-            return replica.produce(records, acks, now_ms, version, OPEN)
+            return replica.produce(records, acks, now_ms, version, OPEN, may_roll=may_roll)
         if acks == 0:
             raise KafkaError(ErrorCode.INVALID_TXN_STATE, "the first batch of a transaction has acks=0")
         transaction = ProducerTransaction(transactional_id, header.producer_id, header.producer_epoch)

@@ -265,3 +265,74 @@ async def test_a_transaction_is_converted_and_then_confirmed(
 )
 def test_which_work_goes_to_a_thread(data: bytes, target: str, version: int, long: bool) -> None:
     assert takes_long(memoryview(data), LogConfig(compression_type=target), version) is long
+
+
+SEGMENT_BYTES = 2_000
+FILLS = b"f" * 1_400
+"""The value of a record that leaves no room for another one in a segment."""
+
+
+async def test_a_batch_waits_while_a_thread_creates_its_segment_and_others_continue(
+    tmp_path: Path, broker: Broker, client: Client, worker: HeldWorker
+) -> None:
+    await client.create_topic("rolls", 2, {"segment.bytes": str(SEGMENT_BYTES)})
+    other, third = await Client.connect(broker.port), await Client.connect(broker.port)
+    await client.produce("rolls", batch(FILLS))
+    await client.send(produce_request("rolls", batch(b"a" * 1_000)), 9)
+    await worker.arrived()
+    await client.send(produce_request("rolls", batch(b"b")), 9)
+    await other.send(produce_request("rolls", batch(b"x")), 9)  # small enough for the old segment, which is closed
+    assert (await third.produce("rolls", batch(b"y"), partition=1)).base_offset == 0
+    assert [path.name for path in (tmp_path / "rolls-0").glob("*.log")] == [f"{0:020d}.log"]
+    async with asyncio.timeout(DEADLINE_S):
+        while worker.waiting < 2:
+            assert (await third.fetch("rolls", 0)).high_watermark == 1
+    worker.release()
+    worker.release()
+    answers = [offsets(await client.receive())[0] for _ in range(2)]
+    assert (answers, offsets(await other.receive())) == ([("NONE", 1), ("NONE", 2)], [("NONE", 3)])
+    assert sorted(path.name for path in (tmp_path / "rolls-0").glob("*.log")) == [f"{0:020d}.log", f"{1:020d}.log"]
+    assert worker.waiting == 0
+    for connection in (other, third):
+        connection.close()
+
+
+async def waiting_for_a_segment(client: Client, worker: HeldWorker, acks: int) -> None:
+    """The client has sent a batch for which no thread has created the segment yet."""
+    await client.create_topic("rolls", 1, {"segment.bytes": str(SEGMENT_BYTES)})
+    await client.produce("rolls", batch(FILLS))
+    await client.send(produce_request("rolls", batch(b"a" * 1_000), acks=acks), 9)
+    await worker.arrived()
+
+
+async def test_a_batch_without_acknowledgment_waits_for_its_segment_too(
+    broker: Broker, client: Client, worker: HeldWorker
+) -> None:
+    other = await Client.connect(broker.port)
+    await waiting_for_a_segment(client, worker, acks=0)
+    client.forget()
+    assert (await other.fetch("rolls", 0)).high_watermark == 1
+    worker.release()
+    assert (await client.produce("rolls", batch(b"b"))).base_offset == 2
+    other.close()
+
+
+async def test_a_deleted_topic_refuses_the_batch_that_waits_for_a_segment(
+    broker: Broker, client: Client, worker: HeldWorker
+) -> None:
+    other = await Client.connect(broker.port)
+    await waiting_for_a_segment(client, worker, acks=-1)
+    await other.ask(m.DeleteTopicsRequest(topic_names=["rolls"], timeout_ms=10_000), 4)
+    ((code, _),) = offsets(await client.receive())
+    assert code == "NOT_LEADER_OR_FOLLOWER"
+    worker.release()
+    assert (await other.ask(m.MetadataRequest(topics=[]), 7)).brokers
+    other.close()
+
+
+async def test_a_broker_without_threads_creates_the_segment_at_once(client: Client, worker: HeldWorker) -> None:
+    await client.create_topic("rolls", 1, {"segment.bytes": str(SEGMENT_BYTES)})
+    await client.produce("rolls", batch(FILLS))
+    worker.closed = True
+    assert (await client.produce("rolls", batch(b"a" * 1_000))).base_offset == 1
+    worker.closed = False
