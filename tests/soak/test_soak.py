@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -60,14 +61,25 @@ def test_a_lone_client_and_the_loop_are_measured(
 
 
 @pytest.mark.parametrize(
-    ("ran", "queued", "stolen", "status"), [(35, 1, 0, 1), (1, 1, 0, 1), (3, 33, 0, 0), (3, 0, 30, 0)]
+    ("ran", "queued", "thread", "stolen", "waits", "status"),
+    [
+        (35, 1, 0, 0, "?", 1),
+        (1, 1, 0, 0, "?", 1),
+        (3, 33, 0, 0, "?", 0),
+        (3, 0, 0, 30, "?", 0),
+        (1, 1, 30, 0, "futex_do_wait", 0),  # for the interpreter lock of a thread that waited for a processor
+        (1, 1, 30, 0, "io_schedule", 1),
+    ],
 )
-def test_a_stall_counts_unless_others_had_the_processors(ran: int, queued: int, stolen: int, status: int) -> None:
-    times = f'"late_ms": 35, "cpu_ms": {ran}, "queued_ms": {queued}, "stolen_ms": {stolen}'
-    line = f'{{"at": 1, {times}, "stacks": {{"0 log.py:1 append": 2, "0 net.py:1 send": 1}}}}'
-    cause = stalls.Cause.read(line)
+def test_a_stall_counts_unless_others_had_the_processors(
+    ran: int, queued: int, thread: int, stolen: int, waits: str, status: int
+) -> None:
+    times = {"late_ms": 35, "cpu_ms": ran, "queued_ms": queued, "stolen_ms": stolen}
+    threads = {"threads_cpu_ms": 1, "thread_queued_ms": thread}
+    stacks = {f"{waits} log.py:1 append": 2, "? net.py:1 send": 1}
+    cause = stalls.Cause.read(json.dumps({"at": 1, **times, **threads, "stacks": stacks}))
     assert stalls._judge([cause]) == status
-    assert str(cause).endswith("at 0 log.py:1 append")
+    assert str(cause).endswith(f"at {waits} log.py:1 append")
 
 
 def test_a_footprint_needs_a_running_process() -> None:

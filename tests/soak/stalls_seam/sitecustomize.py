@@ -1,12 +1,16 @@
 """Records what holds the event loop of a broker, where PYTHONPATH names this folder and ODRADEK_TEST_STALLS a file.
 
 A timer runs every INTERVAL_S. While it is late by more than FROM_S, a thread takes the stack of the loop every SAMPLE_S
-and the function of the kernel in which the loop's thread waits. When the timer runs, the file gets a line of JSON: by
+and the functions of the kernel in which the loop's thread waits. When the timer runs, the file gets a line of JSON: by
 how many milliseconds it was late (`late_ms`), of these how many the loop's thread ran (`cpu_ms`) and how many it waited
-for a processor that another thread or process had (`queued_ms`), what the host of a virtual machine took from the
-processors (`stolen_ms`, in steps of 10), and how often each stack was found, with what the other threads did. A stack
-begins with the function of the kernel in which the thread waited; with 0 it ran, or waited for a processor. Other
-processes than brokers are unchanged.
+for a processor that another thread or process had (`queued_ms`), the same of the other threads together
+(`threads_cpu_ms`) and of the one that waited longest (`thread_queued_ms`), what the host of a virtual machine took from
+the processors (`stolen_ms`, in steps of 10), and how often each stack was found, with what the other threads did. A
+stack begins with the functions of the kernel in which the thread waited, the innermost first (for root; else one); with
+`?` it ran, or waited for a processor. Other processes than brokers are unchanged.
+
+A thread that waits for a processor may hold the interpreter lock, for which the loop then waits, too. This module
+cannot take a sample during that.
 """
 
 from __future__ import annotations
@@ -24,6 +28,7 @@ INTERVAL_S: Final = 0.005
 FROM_S: Final = 0.010
 SAMPLE_S: Final = 0.003
 DEPTH: Final = 14
+KERNEL_DEPTH: Final = 6
 
 
 class Watch:
@@ -42,7 +47,10 @@ class Watch:
         self._task = f"/proc/self/task/{threading.get_native_id()}"
         self._schedstat = os.open(f"{self._task}/schedstat", os.O_RDONLY)
         self._stat = os.open("/proc/stat", os.O_RDONLY)
+        self._of_threads: dict[int, int] = {}
+        """An open file with the counters of each other thread."""
         self._before = self._counters()
+        self._threads_before = self._counters_of_threads()
         self._schedule()
         threading.Thread(target=self._sample, name="stalls", daemon=True).start()
 
@@ -51,6 +59,22 @@ class Watch:
         stolen = int(os.pread(self._stat, 200, 0).split(b"\n", 1)[0].split()[8])
         return int(ran_ns), int(queued_ns), stolen * 10
 
+    def _counters_of_threads(self) -> dict[int, tuple[int, int]]:
+        found = {}
+        for thread in threading.enumerate():
+            number = thread.native_id
+            if number is None or thread.ident == self._ident:
+                continue
+            try:
+                if number not in self._of_threads:
+                    self._of_threads[number] = os.open(f"/proc/self/task/{number}/schedstat", os.O_RDONLY)
+                ran_ns, queued_ns, _ = os.pread(self._of_threads[number], 100, 0).split()
+            except OSError:  # it has ended
+                os.close(self._of_threads.pop(number, os.open(os.devnull, os.O_RDONLY)))
+            else:
+                found[number] = int(ran_ns), int(queued_ns)
+        return found
+
     def _schedule(self) -> None:
         self._due_ns = time.monotonic_ns() + int(INTERVAL_S * 1e9)
         self._loop.call_later(INTERVAL_S, self._measure)
@@ -58,13 +82,21 @@ class Watch:
     def _measure(self) -> None:
         late_ns = time.monotonic_ns() - self._due_ns
         before, self._before = self._before, self._counters()
+        threads_before, self._threads_before = self._threads_before, self._counters_of_threads()
         if late_ns > FROM_S * 1e9:
             ran, queued, stolen = (new - old for new, old in zip(self._before, before, strict=True))
+            changes = [
+                (each[0] - old[0], each[1] - old[1])
+                for number, each in self._threads_before.items()
+                if (old := threads_before.get(number)) is not None
+            ]
             line = {
                 "at": round(time.time(), 3),
                 "late_ms": round(late_ns / 1e6, 1),
                 "cpu_ms": round(ran / 1e6, 1),
                 "queued_ms": round(queued / 1e6, 1),
+                "threads_cpu_ms": round(sum(ran for ran, _ in changes) / 1e6, 1),
+                "thread_queued_ms": round(max((queued for _, queued in changes), default=0) / 1e6, 1),
                 "stolen_ms": stolen,
                 "stacks": dict(self._stacks),
             }
@@ -76,12 +108,20 @@ class Watch:
         while True:
             time.sleep(SAMPLE_S)
             if time.monotonic_ns() - self._due_ns > FROM_S * 1e9:
-                try:
-                    with open(f"{self._task}/wchan") as file:
-                        waits = file.read()
-                except OSError:
-                    waits = ""
-                self._stacks[f"{waits or '?'} " + " < ".join(self._frames())] += 1
+                self._stacks[f"{self._waits_in() or '?'} " + " < ".join(self._frames())] += 1
+
+    def _waits_in(self) -> str:
+        try:
+            with open(f"{self._task}/stack") as file:
+                functions = [line.split()[1].partition("+")[0] for line in file]
+            return " < ".join(functions[:KERNEL_DEPTH])
+        except (OSError, IndexError):
+            pass
+        try:
+            with open(f"{self._task}/wchan") as file:
+                return file.read().replace("0", "", 1)
+        except OSError:
+            return ""
 
     def _frames(self) -> list[str]:
         frames = []
