@@ -94,7 +94,7 @@ class DeleteTopics:
         results = self._resolve_all(call, wanted)
         names = keep(dict.fromkeys(result.name for result in items_of(results) if not result.error_code))
         quota = self._quotas.mutations(call, STRICT_QUOTA_SINCE)
-        codes = keep({name: await self._delete_one(name, quota) for name in items_of(names) if name is not None})
+        codes = keep(await self._delete_all([name for name in items_of(names) if name is not None], quota))
         going = [name for name, code in items_of(codes.items()) if code is ErrorCode.NONE]
 
         def answer() -> None:
@@ -110,9 +110,14 @@ class DeleteTopics:
         if not going or timeout_ms <= 0:
             answer()
         else:  # so that clients no longer find the topic after the response
-            self._known.wait_until(
-                lambda: all(name not in self._metadata_cache.topics for name in going), timeout_ms, later(answer)
-            )
+            left = list(reversed(going))
+
+            def are_gone() -> bool:
+                while left and left[-1] not in self._metadata_cache.topics:
+                    left.pop()
+                return not left
+
+            self._known.wait_until(are_gone, timeout_ms, later(answer))
 
     def _resolve_all(
         self, call: Call, wanted: list[tuple[str | None, bytes]]
@@ -147,8 +152,10 @@ class DeleteTopics:
             result.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return result
 
-    async def _delete_one(self, name: str, quota: ControllerMutationQuota) -> ErrorCode:
+    async def _delete_all(self, names: list[str], quota: ControllerMutationQuota) -> dict[str, ErrorCode]:
+        if not names:
+            return {}
         try:
-            return await self._controller.delete_topic(name, quota.record)
+            return await self._controller.delete_topics(names, quota.record)
         except KafkaError as error:
-            return error.code
+            return dict.fromkeys(names, error.code)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, Final, TypeVar
 
 from odradek.broker.config.broker_config import BrokerConfig
@@ -289,24 +289,33 @@ class Controller:
 
         return await self._do(create)
 
-    async def delete_topic(self, name: str, record: RecordMutations = unbounded) -> ErrorCode:
-        """Delete a topic; when this returns, the controller is notifying the brokers of the deletion.
+    async def delete_topics(self, names: Iterable[str], record: RecordMutations = unbounded) -> dict[str, ErrorCode]:
+        """Delete topics; when this returns, the controller is notifying the brokers of the deletion.
 
-        `record` is called with the number of its partitions before. Raises KafkaError with NOT_CONTROLLER, and the
-        exceptions of `record`.
+        `record` is called with the number of the partitions of each before; its KafkaError is the error of that topic.
+        Raises KafkaError with NOT_CONTROLLER.
         """
 
-        async def delete(active_controller: ActiveController) -> ErrorCode:
-            if name not in active_controller.machine.context.assignments:
-                return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            record(len(active_controller.machine.context.assignments[name]))
-            check = Check(znodes.CONTROLLER_EPOCH, active_controller.machine.context.epoch_version)
-            try:
-                await active_controller.registry.multi([check, Create(znodes.delete_topic_path(name), None)])
-            except NodeExistsError:
-                log.info("topic deletion already requested topic=%s", name)
-            await active_controller.run(active_controller.machine.topic_deletion.deletions_changed())
-            return ErrorCode.NONE
+        async def delete(active_controller: ActiveController) -> dict[str, ErrorCode]:
+            context, codes = active_controller.machine.context, dict[str, ErrorCode]()
+            check = Check(znodes.CONTROLLER_EPOCH, context.epoch_version)
+            for name in items_of(names):
+                if name not in context.assignments:
+                    codes[name] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                    continue
+                try:
+                    record(len(context.assignments[name]))
+                except KafkaError as refused:
+                    codes[name] = refused.code
+                    continue
+                try:
+                    await active_controller.registry.multi([check, Create(znodes.delete_topic_path(name), None)])
+                except NodeExistsError:
+                    log.info("topic deletion already requested topic=%s", name)
+                codes[name] = ErrorCode.NONE
+            going = [name for name, code in codes.items() if not code]
+            await active_controller.run(active_controller.machine.topic_deletion.begin(going))
+            return codes
 
         return await self._do(delete)
 

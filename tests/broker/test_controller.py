@@ -230,6 +230,11 @@ async def test_another_broker_takes_over_the_controller_znode_with_the_session(t
         await second.close()
 
 
+async def deletion_of(controller: Controller) -> ErrorCode:
+    """The outcome of the deletion of the topic `t`."""
+    return (await controller.delete_topics(["t"]))["t"]
+
+
 @pytest.mark.parametrize("at", range(8))
 async def test_an_interrupted_creation_is_complete_or_absent(tmp_path: Path, at: int) -> None:
     async with running(tmp_path) as harness:
@@ -250,7 +255,7 @@ async def test_an_interrupted_deletion_is_finished_at_the_next_start(tmp_path: P
         await harness.controller.create_topics([NewTopic("t", partitions=2), NewTopic("kept")])
         harness.lose_registry_at(at)
         begun = at > 0
-        assert await outcome_of(harness.controller.delete_topic("t")) in (ErrorCode.NONE, ErrorCode.NOT_CONTROLLER)
+        assert await outcome_of(deletion_of(harness.controller)) in (ErrorCode.NONE, ErrorCode.NOT_CONTROLLER)
     async with running(tmp_path) as harness:
         if begun:
             await eventually_async(lambda: harness.topics == {"kept"})
@@ -288,7 +293,7 @@ async def test_a_controller_of_an_old_epoch_writes_nothing_and_resigns(tmp_path:
             "CreatePartitions": lambda: controller.create_partitions(
                 [NewPartitions("t", 4, None)], validate_only=False
             ),
-            "DeleteTopics": lambda: controller.delete_topic("t"),
+            "DeleteTopics": lambda: deletion_of(controller),
             "AllocateProducerIds": lambda: controller.allocate_producer_ids(0, harness.registration.broker_epoch),
         }
         assert await outcome_of(work[api]()) is ErrorCode.NOT_CONTROLLER

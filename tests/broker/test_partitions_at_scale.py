@@ -12,6 +12,7 @@ from unittest import mock
 import pytest
 
 from odradek.broker.metadata.cache import MetadataCache, PartitionMetadata, TopicMetadata
+from odradek.broker.metadata.state import coordinator_partition
 from odradek.broker.network.dispatcher import Dispatcher
 from odradek.broker.replication.delayed_append import DelayedAppend
 from odradek.broker.replication.delayed_delete_records import DelayedDeleteRecords
@@ -202,3 +203,14 @@ def _request(key: int) -> Any:
     added = m.AddPartitionsToTxnRequest
     added_topic = added.AddPartitionsToTxnTopic(name="t", partitions=indexes)
     return added(transactions=[added.AddPartitionsToTxnTransaction(topics=[added_topic])])
+
+
+def test_the_partitions_of_long_names_are_not_kept() -> None:
+    """4,096 names of 32 KB each took 134 MB for as long as the broker ran."""
+    remembered = coordinator_partition._remembered
+    before = remembered.cache_info().currsize
+    name = "g" * coordinator_partition.LONGEST_CACHED
+    assert [coordinator_partition.partition_for(name + end, 50) for end in ("", "x")] == [
+        coordinator_partition._partition(name + end, 50) for end in ("", "x")
+    ]
+    assert remembered.cache_info().currsize == before + 1

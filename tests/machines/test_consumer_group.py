@@ -8,6 +8,7 @@ import pytest
 
 from odradek.broker.coordinator.state.pending_writes import RETRY_MS
 from odradek.broker.group.state import consumer_group_pending_writes as consumer_group_writes
+from odradek.broker.group.state import consumer_group_steps
 from odradek.broker.group.state.consumer_group_members import ConsumerMember, MemberState
 from odradek.protocol.errors import ErrorCode
 from tests.machines.consumer_harness import (
@@ -557,3 +558,21 @@ def test_waiting_requests_return_not_coordinator_when_the_coordinator_moves() ->
     assert slot.answer.error is ErrorCode.NOT_COORDINATOR
     harness.log.release(ErrorCode.NOT_LEADER_OR_FOLLOWER)
     assert len(slot.answers) == 1
+
+
+def test_the_topics_of_a_member_become_a_set_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 20,000 topics, each heartbeat made a set."""
+    harness = world_with(t=2)
+    a = Client(harness, "a", "t")
+    a.beat()
+    steps = membership(harness).steps
+    topics = steps.target.subscribed(membership(harness).group_members.members["a"]).as_set
+
+    def empty(*items: object) -> frozenset[Any]:
+        assert not items, "a heartbeat makes a set"
+        return frozenset()
+
+    monkeypatch.setattr(consumer_group_steps, "frozenset", empty, raising=False)
+    a.beat()
+    assert steps.target.subscribed(membership(harness).group_members.members["a"]).as_set is topics
+    assert a.owned

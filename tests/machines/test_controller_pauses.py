@@ -15,7 +15,7 @@ import pytest
 
 from odradek.broker.controller.descriptor_budget import DescriptorBudget
 from odradek.broker.controller.state.controller import ControllerMachine
-from odradek.broker.controller.state.steps import Pause, Send, Steps
+from odradek.broker.controller.state.steps import Children, Pause, Send, Steps
 from odradek.broker.registry.interface import Create, Set
 from odradek.broker.registry.java_order import scala_mutable_order
 from odradek.broker.registry.znodes import ReplicaAssignment, TopicAssignment, delete_topic_path, topic_path
@@ -122,6 +122,44 @@ def test_a_reassignment_of_one_partition(harness: Counting) -> None:
     created(harness)
     assert harness.most_calls(lambda machine: machine.reassignments.reassign({("t", 0): (1, 0)})) < MOST_CALLS
     assert harness.assignment(("t", 0)).replicas == (1, 0)
+
+
+def test_the_deletion_of_many_topics() -> None:
+    """It stops each replica once, also where the topics are requested one after the other."""
+    harness, count = Counting(), 600
+    harness.start(0)
+    harness.elect()
+    for number in range(count):
+        harness.make_topic(f"t{number}", {0: replicas(0)})
+    created(harness)
+    names = [f"t{number}" for number in range(count)]
+    harness.tree.submit(harness.session, [Create(delete_topic_path(name), None) for name in names], 0)
+    first, rest = names[:1], names[1:]
+    for part in (first, rest):
+        assert harness.most_calls(lambda machine: machine.topic_deletion.begin(part)) < MOST_CALLS  # noqa: B023
+        stopped = [each.message for each in harness.sent if isinstance(each.message, m.StopReplicaRequest)]
+        assert sorted(topic.topic_name for each in stopped for topic in each.topic_states) == sorted(part)
+
+
+def test_topics_are_looked_up_in_the_names_of_the_metadata_store_at_once() -> None:
+    """With 10,000 topics, the search of each in all names took 0.9 s at a stretch."""
+
+    class Names(list[str]):
+        def __contains__(self, name: object) -> bool:
+            raise AssertionError("the names are searched one by one")
+
+    class Naming(Harness):
+        def _execute(self, step: Any) -> Any:
+            found = super()._execute(step)
+            return Names(found) if isinstance(step, Children) else found
+
+    harness = Naming()
+    harness.start(0)
+    harness.elect()
+    for name in ("t", "u"):
+        harness.make_topic(name, {0: replicas(0)})
+        harness.run(lambda machine: machine.topics_changed([]))
+    assert set(harness.machine.context.assignments) == {"t", "u"}
 
 
 @pytest.mark.slow

@@ -193,7 +193,8 @@ class ControllerMachine:
         """Handle topics that were created or removed."""
         context = self.context
         names = yield Children(znodes.TOPICS)
-        for topic in [each for each in context.assignments if each not in names]:
+        present = frozenset(names)
+        for topic in [each for each in context.assignments if each not in present]:
             context.forget_topic(topic)
         new = [each for each in names if each not in context.assignments]
         yield from self._read_topics(new, list(new_topic_ids))

@@ -42,10 +42,20 @@ class TopicDeletionManager:
     def deletions_changed(self) -> Steps[None]:
         """Read the requested deletions, and begin the new ones."""
         requested = yield Children(znodes.DELETE_TOPICS)
-        for topic in requested:
+        yield from self.begin(requested)
+
+    def begin(self, requested: Iterable[str]) -> Steps[None]:
+        """Begin the deletion of those of the topics that are not being deleted yet; their requests are in the metadata
+        store.
+        """
+        begun: list[str] = []
+        for number, topic in enumerate(requested):
+            if is_pause_due(number):
+                yield PAUSE
             if topic not in self._context.assignments or not self._enabled:
                 yield from self._remove([znodes.delete_topic_path(topic)])
             elif topic not in self._context.deleting:
+                begun.append(topic)
                 self._context.deleting[topic] = None
                 self._left[topic] = {
                     ((topic, index), broker_id): None
@@ -55,12 +65,17 @@ class TopicDeletionManager:
                 self._control_requests.add_update_metadata_for_all(
                     (topic, index) for index in self._context.assignments[topic]
                 )
-        yield from self.go_on()
+        yield from self._go_on(begun)
 
     def go_on(self) -> Steps[None]:
         """Send StopReplica for remaining replicas on live brokers, and finish topics without remaining replicas."""
-        for topic in list(self._left):
-            for number, (partition, broker_id) in enumerate(self._left[topic]):
+        yield from self._go_on(list(self._left))
+
+    def _go_on(self, topics: Iterable[str]) -> Steps[None]:
+        number = 0
+        for topic in topics:
+            for partition, broker_id in self._left[topic]:
+                number += 1
                 if is_pause_due(number):
                     yield PAUSE
                 if self._context.is_online(broker_id, partition):

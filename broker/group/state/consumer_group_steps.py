@@ -96,7 +96,7 @@ class Steps:
         assignment = group_members.targets.get(member_id, {})
         # Only partitions are compared with the topics: a member that joins has none, and may subscribe to very many.
         concerned = bool(member.assigned or assignment)
-        topics = frozenset(self.target.topic_ids(member)) if concerned else frozenset()
+        topics = self.target.subscribed(member).as_set if concerned else frozenset()
         if member.is_reconciled_to(group_members.target_epoch) and topics.issuperset(member.assigned):
             return member
         target = Target(group_members.target_epoch, assignment, topics)

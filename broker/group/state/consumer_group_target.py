@@ -71,6 +71,24 @@ class Computation:
         self.renamed[next((first for first, last in self.renamed.items() if last == old), old)] = new
 
 
+class SubscribedIds:
+    """The ids of the topics to which some members subscribe."""
+
+    __slots__ = ("_set", "in_order")
+
+    def __init__(self, in_order: tuple[bytes, ...]) -> None:
+        self.in_order = in_order
+        """The ids, ascending."""
+        self._set: frozenset[bytes] | None = None
+
+    @property
+    def as_set(self) -> frozenset[bytes]:
+        """The ids as a set, which is made once: every heartbeat of a member with partitions needs it."""
+        if self._set is None:
+            self._set = frozenset(self.in_order)
+        return self._set
+
+
 class TargetAssignment:
     """The target of one group, and what it depends on."""
 
@@ -95,9 +113,9 @@ class TargetAssignment:
         self._topics = topics
         self.default_assignor = default_assignor
         # The ids of the topics of each member, and what they depend on.
-        self._ids: dict[str, tuple[tuple[str, ...], Resolved | None, int, tuple[bytes, ...]]] = {}
+        self._ids: dict[str, tuple[tuple[str, ...], Resolved | None, int, SubscribedIds]] = {}
         # Most members subscribe to the same: the ids by names and matches, in this version of the topics.
-        self._shared_ids: dict[tuple[tuple[str, ...], Resolved | None], tuple[bytes, ...]] = {}
+        self._shared_ids: dict[tuple[tuple[str, ...], Resolved | None], SubscribedIds] = {}
         self._shared_version = NO_TOPICS_SEEN
         self._seen = NO_TOPICS_SEEN
         """The version of the topics for which the group's epoch was computed."""
@@ -232,7 +250,7 @@ class TargetAssignment:
         """The assignment of each member; `targets` are the former ones."""
         specs, counts = {}, {}
         for member_id, member in each(members.items()):
-            topic_ids = self.topic_ids(member)
+            topic_ids = self.subscribed(member).in_order
             specs[member_id] = MemberSpec(member.instance_id, topic_ids, targets.get(member_id, {}))
             for topic_id in each(topic_ids):
                 if topic_id not in counts:
@@ -249,8 +267,8 @@ class TargetAssignment:
         self._may_overlap = False
         self._group_writes.write(records.target_epoch(self._group_writes.group_id, epoch))
 
-    def topic_ids(self, member: ConsumerMember) -> tuple[bytes, ...]:
-        """The ids of the existing topics of a member, ascending; found once for each version of the topics."""
+    def subscribed(self, member: ConsumerMember) -> SubscribedIds:
+        """The ids of the existing topics of a member; found once for each version of the topics."""
         resolved = self._group_members.resolved.get(member.expression) if member.expression else None
         names, version = member.names, self._topics.version
         known = self._ids.get(member.member_id)
@@ -264,7 +282,8 @@ class TargetAssignment:
             self._shared_version = version
         shared = self._shared_ids.get((names, resolved))
         if shared is None:
-            shared = tuple(sorted(filter(None, map(self._topics.id_of, self._group_members.topics_of(member)))))
+            ids = filter(None, map(self._topics.id_of, self._group_members.topics_of(member)))
+            shared = SubscribedIds(tuple(sorted(ids)))
             self._shared_ids[names, resolved] = shared
         self._ids[member.member_id] = names, resolved, version, shared
         return shared

@@ -6,17 +6,27 @@ Kafka: GroupMetadataManager.partitionFor, TransactionStateManager.partitionFor.
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import Final
 
 from odradek.protocol.java_hash import string_hash
 
+LONGEST_CACHED: Final = 256
+"""Characters of a name whose partition is remembered: with 4,096 names, the cache takes four megabytes at most."""
 
-@lru_cache(maxsize=4096)
+
 def partition_for(key: str, partition_count: int) -> int:
     """The partition of `__consumer_offsets` or `__transaction_state` for a group or transactional id.
 
     Java's String.hashCode over UTF-16 units, made positive as Kafka's Utils.abs does it, modulo the count.
     """
+    return _remembered(key, partition_count) if len(key) <= LONGEST_CACHED else _partition(key, partition_count)
+
+
+def _partition(key: str, partition_count: int) -> int:
     code = string_hash(key)
     if code >= 0x80000000:
         code = 0x100000000 - code
     return 0 if code == 0x80000000 else code % partition_count
+
+
+_remembered: Final = lru_cache(maxsize=4096)(_partition)
