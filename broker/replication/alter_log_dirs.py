@@ -35,6 +35,10 @@ from odradek.storage.segments import LogSlice
 
 log = logging.getLogger(__name__)
 
+MOST_PREFERRED: Final = 10_000
+"""Partitions whose next log has a requested directory. Beyond them the oldest request has no effect: a client may name
+partitions that never exist.
+"""
 PIECE_BYTES: Final = 1 << 20
 GROWS_TO: Final = 32
 """The largest piece, as a multiple of the first one, for a move that does not catch up with the producers."""
@@ -122,6 +126,8 @@ class ReplicaMoves:
             going_to = None
         if name not in destination.logs and name not in destination.futures:
             self._preferred[name] = destination
+            if len(self._preferred) > MOST_PREFERRED:
+                del self._preferred[next(iter(self._preferred))]
         if replica is None:
             raise KafkaError(
                 ErrorCode.REPLICA_NOT_AVAILABLE,

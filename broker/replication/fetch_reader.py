@@ -281,7 +281,7 @@ class FetchReading:
             left -= size
             results.append((wanted, data, size))
         if not in_order:
-            results.sort(key=lambda result: ORDER.get(result[1].error_code, 0))
+            results = _in_order(results)
         self.results = results
         return sizes, urgent or found >= self.min_bytes
 
@@ -418,3 +418,11 @@ class FetchReading:
     def finish(self) -> m.FetchResponse | None:
         """The response for the last read; None if it is sent later."""
         return self._responder.respond(self._call, self)
+
+
+def _in_order(results: list[Result]) -> list[Result]:
+    """The results in the order of `ORDER`, otherwise as they are. A sort could not be interrupted."""
+    parts: dict[int, list[Result]] = {}
+    for result in items_of(results):
+        parts.setdefault(ORDER.get(result[1].error_code, 0), []).append(result)
+    return [result for place in sorted(parts) for result in parts[place]]

@@ -177,6 +177,7 @@ INTERRUPTED = {
     ("DescribeTopicPartitions", "distinct", "topics"): 7,
     ("DescribeUserScramCredentials", "distinct", "users"): 5,
     ("ElectLeaders", "numbers", "topic_partitions.partitions"): 7,
+    ("Fetch", "numbers", "topics.partitions"): 8,
     ("IncrementalAlterConfigs", "distinct", "resources.configs"): 5,
     ("ListPartitionReassignments", "numbers", "topics.partition_indexes"): 3,
     ("UpdateFeatures", "distinct", "feature_updates"): 4,

@@ -14,6 +14,7 @@ import pytest
 from odradek.broker.metadata.cache import MetadataCache, PartitionMetadata, TopicMetadata
 from odradek.broker.metadata.state import coordinator_partition
 from odradek.broker.network.dispatcher import Dispatcher
+from odradek.broker.replication import alter_log_dirs
 from odradek.broker.replication.delayed_append import DelayedAppend
 from odradek.broker.replication.delayed_delete_records import DelayedDeleteRecords
 from odradek.broker.replication.delayed_produce import NOT_YET, DelayedProduce, HeldProduce
@@ -21,7 +22,7 @@ from odradek.broker.replication.transactional_produce import Written
 from odradek.broker.runtime.purgatory import DelayedOperationPurgatory, Watchers, check_and_complete
 from odradek.broker.runtime.turns import SLICE_NS, each
 from odradek.protocol import messages as m
-from odradek.protocol.errors import ErrorCode
+from odradek.protocol.errors import ErrorCode, KafkaError
 from tests.machines.group_harness import VirtualTime
 from tests.support.eventually import eventually_async
 
@@ -214,3 +215,17 @@ def test_the_partitions_of_long_names_are_not_kept() -> None:
         coordinator_partition._partition(name + end, 50) for end in ("", "x")
     ]
     assert remembered.cache_info().currsize == before + 1
+
+
+def test_requested_directories_of_partitions_that_do_not_exist_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(alter_log_dirs, "MOST_PREFERRED", 3)
+    directory = mock.Mock(logs={}, futures={}, failure=None)
+    directories = mock.Mock()
+    directories.at.return_value = directory
+    replicas = mock.Mock()
+    replicas.get.return_value = None
+    moves = alter_log_dirs.ReplicaMoves(directories, replicas, VirtualTime(), mock.Mock())
+    for index in range(5):
+        with pytest.raises(KafkaError):
+            moves.alter_log_dir(("t", index), "/data")
+    assert [moves.preferred(("t", index)) for index in range(5)] == [None, None, directory, directory, directory]

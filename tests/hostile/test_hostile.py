@@ -20,6 +20,7 @@ from tests.compatibility.brokers import create_topic
 from tests.hostile.attack import QUIET_TOPIC, attack, prepare
 from tests.hostile.clients import CLIENTS
 from tests.hostile.clients import prepare as prepare_clients
+from tests.hostile.existing import measure
 from tests.hostile.misbehavior import misbehave
 from tests.hostile.requests import GROUP, NESTED, NUMBERED, SHAPES, TOPIC, requests
 from tests.hostile.stretches import MEASURED, Stretches
@@ -190,6 +191,13 @@ def test_no_deletion_of_offsets_holds_the_loop(measured: tuple[BrokerProcess, St
     eventually(lambda: becomes_idle(broker.pid), bool, "the broker has freed the request")
     assert (answer.error_code, len(answer.topics[0].partitions)) == (0, len(topics))
     assert 1.0 < stretches.longest().ms < LONGEST_STRETCH_MS
+
+
+@pytest.mark.parametrize("name", ["transaction", "delete-records"])
+def test_no_request_for_partitions_that_exist_holds_the_loop(name: str) -> None:
+    """With 1,000 partitions, a Produce request in a transaction took a second; with 5,000 the session ended."""
+    for step in measure(name, 1000):
+        assert step.stretch.ms < LONGEST_STRETCH_MS, step
 
 
 @pytest.fixture(scope="module")
