@@ -233,3 +233,22 @@ def test_large_data_comes_back_whole(codec: Codec, size: int) -> None:
 def test_a_large_snappy_block_without_framing() -> None:
     data = TEXT * 20
     assert bytes(decompress(Codec.SNAPPY, bytes(cramjam.snappy.compress_raw(data)), len(data))) == data
+
+
+RUNS_EACH_CODEC = """
+import sys
+from odradek.protocol.compression import Codec, compress, decompress, load_libraries
+
+load_libraries()
+opened = []
+sys.addaudithook(lambda event, arguments: opened.append(arguments) if event in ("open", "import") else None)
+for codec in Codec:
+    assert decompress(codec, compress(codec, b"text"), 10) == b"text"
+print(opened)
+"""
+
+
+def test_no_codec_opens_a_file_once_all_libraries_are_loaded() -> None:
+    """A process may have no file descriptor left by then."""
+    run = subprocess.run([sys.executable, "-c", RUNS_EACH_CODEC], capture_output=True, text=True, check=True)
+    assert run.stdout == "[]\n"
