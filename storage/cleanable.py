@@ -7,9 +7,8 @@ max.compaction.lag.ms.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import pairwise
-from typing import Final
+from typing import Final, NamedTuple
 
 from odradek.storage.compaction import CleanRequest, SourceSegment
 from odradek.storage.config import MAX_INT64
@@ -19,8 +18,7 @@ from odradek.storage.segment import Segment
 NO_DATA: Final = -1
 
 
-@dataclass(frozen=True, slots=True)
-class Cleanable:
+class Cleanable(NamedTuple):
     """The part of a log from `first_dirty` to `first_uncleanable`, in bytes and in urgency.
 
     `delay_ms` is by how much max.compaction.lag.ms is exceeded, 0 where it is not.

@@ -24,8 +24,8 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
-from typing import Final
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
 
 from odradek.protocol.batch import (
     CODEC_MASK,
@@ -56,8 +56,7 @@ NOT_KNOWN: Final = -1
 _PAUSE_SECONDS: Final = 0.05
 
 
-@dataclass(frozen=True, slots=True)
-class SourceSegment:
+class SourceSegment(NamedTuple):
     """A segment to be cleaned; `next_base` is the base offset of the next segment."""
 
     base_offset: int
@@ -94,8 +93,7 @@ class CleanRequest:
     generation: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class CleanedGroup:
+class CleanedGroup(NamedTuple):
     """A finished compacted segment beside the log, and the segments (base offsets) that it replaces.
 
     `end_offset` is the base offset of the segment behind them; the last batch may end below.
@@ -107,8 +105,7 @@ class CleanedGroup:
     replaces: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class CleanStats:
+class CleanStats(NamedTuple):
     """Metrics of a pass: bytes and records before and after, keys in the map, and its fill ratio (0 to 1)."""
 
     bytes_read: int = 0
@@ -120,8 +117,7 @@ class CleanStats:
     utilization: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Cleaned:
+class Cleaned(NamedTuple):
     """The result of a pass. Everything below `cleaned_to` has been compacted once `groups` are in place."""
 
     groups: tuple[CleanedGroup, ...]
@@ -162,8 +158,7 @@ def clean(disk: Disk, request: CleanRequest) -> Cleaned:
     except BaseException:
         rewriting.discard()
         raise
-    stats = replace(
-        rewriting.stats,
+    stats = rewriting.stats._replace(
         bytes_read=rewriting.stats.bytes_before + dirty_map.bytes_read,
         keys=len(dirty_map.offsets),
         utilization=len(dirty_map.offsets) / dirty_map.offsets.capacity,
@@ -345,8 +340,7 @@ class _Rewriting:
                 if kept is not None:
                     after += len(kept)
                     target.add(kept)
-        self.stats = replace(
-            self.stats,
+        self.stats = self.stats._replace(
             bytes_before=self.stats.bytes_before + before,
             bytes_after=self.stats.bytes_after + after,
             records_before=self.stats.records_before + records_before,

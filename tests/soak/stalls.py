@@ -46,7 +46,7 @@ SEAM: Final = Path(__file__).parent / "stalls_seam"
 """The broker imports `sitecustomize.py` of this folder, which records the causes of its stalls."""
 CAUSES_SHOWN: Final = 20
 NO_SAMPLE: Final = "no sample"
-LOCK_WAITS: Final = ("futex", "?")
+LOCK_WAITS: Final = ("futex", "exit_to_user_mode", "?")
 """Beginnings of a stack whose thread waits for the interpreter lock, or ran or waited for a processor."""
 _BUCKET: Final = re.compile(r'odradek_event_loop_stall_seconds_bucket\{le="([^"]+)"\} (\S+)')
 

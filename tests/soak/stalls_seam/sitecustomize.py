@@ -126,13 +126,16 @@ class Watch:
     def _frames(self) -> list[str]:
         frames = []
         frames_of = sys._current_frames()
+        # Its own frame refers to this dict: the cycle would keep all variables of all threads until a collection, files
+        # of removed segments among them, and the loop would then close these.
+        frames_of.pop(threading.get_ident())
         frame: Any = frames_of.get(self._ident)
         while frame is not None and len(frames) < DEPTH:
             code = frame.f_code
             frames.append(f"{os.path.basename(code.co_filename)}:{frame.f_lineno} {code.co_name}")
             frame = frame.f_back
         for ident, other in frames_of.items():
-            if ident not in (self._ident, threading.get_ident()):
+            if ident != self._ident:
                 code = other.f_code
                 if code.co_name not in ("wait", "_worker"):
                     frames.append(f"|| {os.path.basename(code.co_filename)}:{other.f_lineno} {code.co_name}")
