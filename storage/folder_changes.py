@@ -99,6 +99,10 @@ class FolderChanges(LogFailures):
     def _roll(self, base_offset: int, now_ms: int) -> Segment:
         raise NotImplementedError
 
+    def start_roll(self, now_ms: int) -> FolderChange | None:
+        """Begin a new segment (`Log`)."""
+        raise NotImplementedError
+
     def advance_start_offset(self, offset: int, *, high_watermark: int) -> bool:
         """Serve nothing below `offset` any more (`Log`)."""
         raise NotImplementedError
@@ -201,6 +205,17 @@ class FolderChanges(LogFailures):
             self.epochs.unsynced = True
 
         return self._begin_change("renaming deleted segments", rename, removed)
+
+    def start_retention_roll(self, *, high_watermark: int, now_ms: int) -> FolderChange | None:
+        """Begin the segment that takes the place of all others, where `start_retention` would drop every one of them;
+        None where it would not. The caller runs the roll in a thread, then passes it to `finish_roll`.
+        """
+        if self.failure is not None:
+            self._refuse()
+        ends = {"start_offset": self.start_offset, "end_offset": self.end_offset, "high_watermark": high_watermark}
+        with self._disk("looking for old segments"):
+            count = count_deletable(list(self._segments), self.config, **ends, now_ms=now_ms)
+        return self.start_roll(now_ms) if count == len(self._segments) else None
 
     def delete_old_segments(self, *, high_watermark: int, now_ms: int) -> int:
         """Remove the segments beyond retention, in the calling thread; returns the number of removed ones."""

@@ -75,6 +75,7 @@ class Segment:
         "_first_timestamp",
         "_folder",
         "_index_interval",
+        "_is_trimmed",
         "_max_timestamp",
         "_max_timestamp_offset",
         "_offset_index",
@@ -100,6 +101,7 @@ class Segment:
         self.jitter_ms = 0
         self._folder = folder
         self._file: File | None = None
+        self._is_trimmed = fresh and not config.preallocate  # the file ends with the last batch
         self._offset_index = OffsetIndex(folder, base_offset, config.segment_index_bytes, fresh=fresh)
         self._time_index = TimeIndex(folder, base_offset, config.segment_index_bytes, fresh=fresh)
         self.aborted = TransactionIndex(folder, base_offset, fresh=fresh)
@@ -321,8 +323,9 @@ class Segment:
             self._time_index.append(self._max_timestamp, self._max_timestamp_offset)
             for index in (self._offset_index, self._time_index, self.aborted):
                 index.save()
-        if self._file is not None:
+        if self._file is not None and not self._is_trimmed:  # to the same size, too, it may wait for a page on its way
             self._file.truncate(self.size)
+            self._is_trimmed = True
 
     def sync_indexes(self) -> None:
         """Make the index files durable; safe in a thread. Raises OSError."""

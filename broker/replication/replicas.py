@@ -23,7 +23,7 @@ from odradek.broker.replication.alter_log_dirs import ReplicaMoves
 from odradek.broker.replication.checkpoint_writes import CheckpointWrites, high_watermarks_of
 from odradek.broker.replication.partition import AlterPartitionManager, Replica, Replicas, Worker
 from odradek.broker.replication.scheduled_work import ScheduledWork
-from odradek.broker.replication.state.partition import PartitionMachine
+from odradek.broker.replication.state.partition import PartitionMachine, Role
 from odradek.broker.runtime.purgatory import check_and_complete
 from odradek.broker.runtime.scheduler import Parts
 from odradek.broker.runtime.timers import Clock
@@ -249,10 +249,27 @@ class ReplicaHost:
             elif replica.log.failure is None and not is_cleaning(replica.log.directory):
                 yield from self._scheduled.until_free()
                 if not is_cleaning(replica.log.directory):
-                    quietly(self._delete_old_segments, replica, now_ms)
+                    quietly(self._delete_old_segments, replica, now_ms, is_cleaning)
         yield from self.purge()
 
-    def _delete_old_segments(self, replica: Replica, now_ms: int) -> None:
+    def _delete_old_segments(self, replica: Replica, now_ms: int, is_cleaning: Callable[[str], bool]) -> None:
+        changed = replica.log
+        with replica.disk():
+            roll = changed.start_retention_roll(high_watermark=replica.machine.high_watermark, now_ms=now_ms)
+        if roll is None:
+            self._remove_old_segments(replica, now_ms)
+            return
+
+        def rolled(_: BaseException | None) -> None:
+            with replica.disk():
+                changed.finish_roll(roll)
+            is_here = replica.log is changed and replica.machine.role is not Role.OFFLINE
+            if is_here and not is_cleaning(changed.directory):
+                self._remove_old_segments(replica, now_ms)
+
+        self._scheduled.run(roll.run, partial(quietly, rolled))
+
+    def _remove_old_segments(self, replica: Replica, now_ms: int) -> None:
         change, changed = replica.start_retention(now_ms), replica.log
         if change is None:
             return

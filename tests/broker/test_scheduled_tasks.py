@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from odradek.broker.replication import replicas
@@ -106,3 +108,38 @@ def test_few_logs_wait_for_the_disk_at_a_time() -> None:
             places.hands.turn()
     places.settle()
     assert all(each.log.recovery_point == each.log.end_offset for each in places.replicas)
+
+
+def expired(places: Places) -> Replica:
+    """A replica whose records are all to be removed; a thread creates the segment that takes their place."""
+    replica = places.lead(is_new=True)
+    for _ in range(5):
+        places.append(2500)
+    replica.log.config = replace(replica.log.config, cleanup_policy=("delete",), retention_bytes=0)
+    places.carry_out(places.host.delete_old_segments(lambda directory: False))
+    return replica
+
+
+def test_a_log_that_retention_empties_gets_its_segment_from_a_thread() -> None:
+    places = Places(MemoryDisk())
+    places.open()
+    log = expired(places).log
+    before, calls = len(log.segments), places.disk.plan.calls
+    assert before > 1
+    assert places.hands.turn()
+    assert (len(log.segments), log.active.base_offset, log.start_offset) == (1, log.end_offset, log.end_offset)
+    assert places.disk.plan.calls > calls
+    places.settle()
+    names = [each.name for each in places.disk.list(log.directory)]
+    assert [name for name in names if name.endswith(".log")] == [f"{log.end_offset:020d}.log"]
+
+
+def test_retention_ends_where_the_replica_left_the_broker_during_the_roll() -> None:
+    places = Places(MemoryDisk())
+    places.open()
+    replica = expired(places)
+    before = len(replica.log.segments)
+    replica.retire()
+    places.settle()
+    assert len(replica.log.segments) == before + 1
+    assert replica.log.failure is None

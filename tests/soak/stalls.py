@@ -78,7 +78,7 @@ class MeasuredBroker(BrokerProcess):
 class Cause(NamedTuple):
     """A stall of the loop and its cause, in ms: `ran` of the thread itself, `queued` for a processor that others had,
     the same of the other threads of the broker, `stolen` by the host of a virtual machine from all processors, in steps
-    of 10.
+    of 10, and that of collections of reference cycles.
     """
 
     at_s: float
@@ -88,6 +88,7 @@ class Cause(NamedTuple):
     threads_ran_ms: float
     thread_queued_ms: float
     stolen_ms: int
+    collections_ms: float
     stack: str
 
     @classmethod
@@ -96,7 +97,8 @@ class Cause(NamedTuple):
         row = json.loads(line)
         stacks = row["stacks"]
         most = max(stacks, key=stacks.__getitem__, default=NO_SAMPLE)
-        times = ("at", "late_ms", "cpu_ms", "queued_ms", "threads_cpu_ms", "thread_queued_ms", "stolen_ms")
+        threads = ("threads_cpu_ms", "thread_queued_ms")
+        times = ("at", "late_ms", "cpu_ms", "queued_ms", *threads, "stolen_ms", "collections_ms")
         return cls(*(row[name] for name in times), stack=most)
 
     @property
@@ -113,6 +115,7 @@ class Cause(NamedTuple):
     def __str__(self) -> str:
         times = f"{self.late_ms:.0f} ms: ran {self.ran_ms:.0f}, queued {self.queued_ms:.0f}, stolen {self.stolen_ms}"
         threads = f"threads ran {self.threads_ran_ms:.0f}, queued {self.thread_queued_ms:.0f} at most"
+        threads += f", collections {self.collections_ms:.0f}"
         return f"  {times}, {threads}, at {self.stack.split(' || ')[0][:400]}"
 
 

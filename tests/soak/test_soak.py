@@ -74,7 +74,7 @@ def test_a_lone_client_and_the_loop_are_measured(
 def test_a_stall_counts_unless_others_had_the_processors(
     ran: int, queued: int, thread: int, stolen: int, waits: str, status: int
 ) -> None:
-    times = {"late_ms": 35, "cpu_ms": ran, "queued_ms": queued, "stolen_ms": stolen}
+    times = {"late_ms": 35, "cpu_ms": ran, "queued_ms": queued, "stolen_ms": stolen, "collections_ms": 0}
     threads = {"threads_cpu_ms": 1, "thread_queued_ms": thread}
     stacks = {f"{waits} log.py:1 append": 2, "? net.py:1 send": 1}
     cause = stalls.Cause.read(json.dumps({"at": 1, **times, **threads, "stacks": stacks}))

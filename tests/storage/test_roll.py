@@ -18,7 +18,7 @@ from odradek.storage.folder_changes import FolderChange
 from odradek.storage.log import Log
 from odradek.storage.roll import SegmentFull
 from tests.storage.batches import NOW_MS, all_bytes, batch, files, open_log
-from tests.storage.disks import MemoryDisk, keep_nothing
+from tests.storage.disks import MemoryDisk, MemoryFile, keep_nothing
 
 PATH = "/data/topic-0"
 CONFIG = LogConfig(segment_bytes=600, index_interval_bytes=100)
@@ -217,3 +217,23 @@ def test_a_file_that_a_thread_renames_during_a_listing_is_missing_from_it(
 
     monkeypatch.setattr(os, "scandir", renamed)
     assert OsDisk().list(str(tmp_path)) == [("kept", False, 4)]
+
+
+@pytest.mark.parametrize("preallocate", [False, True])
+def test_only_a_file_that_may_be_longer_than_its_segment_is_truncated(
+    preallocate: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A truncation waits for a page that is being written, even to the size that the file has."""
+    log = open_log(PATH, replace(CONFIG, preallocate=preallocate), disk=MemoryDisk())
+    for number in range(5):
+        append(log, number)
+    size, sizes = log.active.size, []
+    truncate = MemoryFile.truncate
+
+    def noted(file: MemoryFile, size: int) -> None:
+        sizes.append(size)
+        truncate(file, size)
+
+    monkeypatch.setattr(MemoryFile, "truncate", noted)
+    log.roll(NOW_MS)
+    assert (size in sizes) == preallocate

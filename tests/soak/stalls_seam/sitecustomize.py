@@ -5,7 +5,8 @@ and the functions of the kernel in which the loop's thread waits. When the timer
 how many milliseconds it was late (`late_ms`), of these how many the loop's thread ran (`cpu_ms`) and how many it waited
 for a processor that another thread or process had (`queued_ms`), the same of the other threads together
 (`threads_cpu_ms`) and of the one that waited longest (`thread_queued_ms`), what the host of a virtual machine took from
-the processors (`stolen_ms`, in steps of 10), and how often each stack was found, with what the other threads did. A
+the processors (`stolen_ms`, in steps of 10), how long collections of reference cycles took (`collections_ms`), and how
+often each stack was found, with what the other threads did. A
 stack begins with the functions of the kernel in which the thread waited, the innermost first (for root; else one); with
 `?` it ran, or waited for a processor. Other processes than brokers are unchanged.
 
@@ -16,6 +17,7 @@ cannot take a sample during that.
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import os
 import sys
@@ -51,6 +53,8 @@ class Watch:
         """An open file with the counters of each other thread."""
         self._before = self._counters()
         self._threads_before = self._counters_of_threads()
+        self._collection_began_ns = self._collections_ns = 0
+        gc.callbacks.append(self._note_collection)
         self._schedule()
         threading.Thread(target=self._sample, name="stalls", daemon=True).start()
 
@@ -58,6 +62,12 @@ class Watch:
         ran_ns, queued_ns, _ = os.pread(self._schedstat, 100, 0).split()
         stolen = int(os.pread(self._stat, 200, 0).split(b"\n", 1)[0].split()[8])
         return int(ran_ns), int(queued_ns), stolen * 10
+
+    def _note_collection(self, phase: str, _: dict[str, int]) -> None:
+        if phase == "start":
+            self._collection_began_ns = time.monotonic_ns()
+        else:
+            self._collections_ns += time.monotonic_ns() - self._collection_began_ns
 
     def _counters_of_threads(self) -> dict[int, tuple[int, int]]:
         found = {}
@@ -98,10 +108,12 @@ class Watch:
                 "threads_cpu_ms": round(sum(ran for ran, _ in changes) / 1e6, 1),
                 "thread_queued_ms": round(max((queued for _, queued in changes), default=0) / 1e6, 1),
                 "stolen_ms": stolen,
+                "collections_ms": round(self._collections_ns / 1e6, 1),
                 "stacks": dict(self._stacks),
             }
             self._file.write(json.dumps(line) + "\n")
         self._stacks = Counter()
+        self._collections_ns = 0
         self._schedule()
 
     def _sample(self) -> None:
