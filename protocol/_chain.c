@@ -9,23 +9,14 @@
 #include <Python.h>
 #include <stdint.h>
 
-#include "_crc32c.h"
+#include "_plain_batch.h"
 #include "_record_writer.h"
-#include "_records.h"
 
 /* chain.py has the same numbers. */
 enum violation { NULL_KEY = 1, TIMESTAMP = 2 };
 enum flag { REQUIRE_KEYS = 1, ONE_TIMESTAMP = 2, CHECK_TIMESTAMPS = 4 };
 #define MAX_VIOLATIONS 1000
-/* Other threads run during the walk along more records: it takes half a millisecond and more. */
-#define MANY_RECORDS 50000
-#define HEADER_SIZE 61
 #define HEADER_FIELDS 13
-#define CRC_POSITION 17
-#define ATTRIBUTES_POSITION 21
-/* plain_batch.py has the same number: the caller verifies the checksum of a longer batch. */
-#define SHORT_BATCH 4096
-#define NOT_PLAIN 0x2F /* a codec, the broker's time, or control records */
 
 typedef struct {
     int64_t count;
@@ -160,30 +151,6 @@ static PyObject *scan(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssi
     return answer;
 }
 
-static int64_t number(const uint8_t *at, int width)
-{
-    uint64_t value = at[0] & 0x80 ? UINT64_MAX : 0;
-    for (int i = 0; i < width; i++)
-        value = value << 8 | at[i];
-    return (int64_t)value;
-}
-
-/* Whether a batch is a plain one, by its header and its records; batch.py has the rules. */
-static int is_plain(const uint8_t *at, Py_ssize_t size)
-{
-    rules want = {.count = number(at + 57, 4), .base_timestamp = number(at + 27, 8)};
-    outcome found = {.max_timestamp = -1};
-    int64_t delta = number(at + 23, 4), attributes = number(at + 21, 2);
-    if (number(at, 8) != 0 || number(at + 8, 4) != size - 12 || at[16] != 2 || attributes & NOT_PLAIN)
-        return 0;
-    if (want.count <= 0 || want.count > MANY_RECORDS || want.count != delta + 1)
-        return 0;
-    if (number(at + 43, 8) > -1 && number(at + 53, 4) < 0) /* a producer without a sequence */
-        return 0;
-    cursor payload = {at + HEADER_SIZE, at + size};
-    return walk(payload, &want, &found) == 0 && found.fault == SOUND && found.max_timestamp == number(at + 35, 8);
-}
-
 /* The fields of a header as a tuple, in the order of batch.py. */
 static PyObject *header_of(const uint8_t *at)
 {
@@ -200,11 +167,6 @@ static PyObject *header_of(const uint8_t *at)
     return header;
 }
 
-static uint32_t checksum(const uint8_t *at, Py_ssize_t size)
-{
-    return crc32c(at + ATTRIBUTES_POSITION, (size_t)(size - ATTRIBUTES_POSITION));
-}
-
 static PyObject *plain_header(PyObject *Py_UNUSED(module), PyObject *batch)
 {
     Py_buffer view;
@@ -212,8 +174,7 @@ static PyObject *plain_header(PyObject *Py_UNUSED(module), PyObject *batch)
         return NULL;
     const uint8_t *at = view.buf;
     PyObject *fields = NULL;
-    if (view.len >= HEADER_SIZE && is_plain(at, view.len) &&
-        (view.len > SHORT_BATCH || checksum(at, view.len) == (uint32_t)number(at + CRC_POSITION, 4)))
+    if (is_plain(at, view.len))
         fields = header_of(at);
     PyBuffer_Release(&view);
     return fields != NULL || PyErr_Occurred() ? fields : Py_NewRef(Py_None);

@@ -6,7 +6,7 @@ results are equal in both cases, but the work of each record is many times slowe
 
 from __future__ import annotations
 
-from odradek.protocol import chain, constructors, frames, legacy_walks, offset_map, programs, records
+from odradek.protocol import chain, constructors, frames, legacy_walks, log_append, offset_map, programs, records
 
 
 def missing_extensions() -> dict[str, str]:
@@ -19,5 +19,6 @@ def missing_extensions() -> dict[str, str]:
         ("_codec", "requests", programs.codecs is programs.generated),
         ("_constructors", "messages", constructors.install is constructors.in_python),
         ("_frames", "small-requests", frames.frame_handler is frames.in_python),
+        ("_log_append", "appends", log_append.append_usual is log_append.not_in_c),
     )
     return {name: work for name, work, runs in fallbacks if runs}

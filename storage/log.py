@@ -17,24 +17,37 @@ from typing import Final
 
 from odradek.protocol.batch import CONTROL, HEADER_SIZE, MAX_DECOMPRESSED, TRANSACTIONAL, Buffer, Header, stamp
 from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.log_append import LogClasses, append_usual, prepare
 from odradek.protocol.topic_partition import TopicPartition
 from odradek.storage.checkpoints import LEADER_EPOCHS, CorruptFile
 from odradek.storage.config import AppendOrigin, LogConfig
 from odradek.storage.deletions import DelayedDeletions
 from odradek.storage.descriptors import RESERVE
 from odradek.storage.disk import Folder
+from odradek.storage.epochs import LeaderEpochs
 from odradek.storage.flush import Flush
 from odradek.storage.folder_changes import FolderChange, FolderChanges
 from odradek.storage.index import MAX_RELATIVE_OFFSET
 from odradek.storage.log_search import NO_LIMIT, LogSearch
 from odradek.storage.markers import EndTransactionMarker
 from odradek.storage.producers import ProducerState, Verification
+from odradek.storage.recent_batches import RecentBatches
 from odradek.storage.recovery import LoadedLog, LoadRequest, load, rebuild_producers
 from odradek.storage.roll import Roll, SegmentFull
 from odradek.storage.segment import Segment
 from odradek.storage.segments import LogSegments, LogSlice
 from odradek.storage.staged import StagedBatch
-from odradek.storage.validation import Appended, Prepared, Received, ReceivedRun, admit, marker_in, split_batches
+from odradek.storage.validation import (
+    BATCHES_SINCE,
+    CLIENT,
+    Appended,
+    Prepared,
+    Received,
+    ReceivedRun,
+    admit,
+    marker_in,
+    split_batches,
+)
 
 NO_TIMESTAMP: Final = -1
 Epochs = Sequence[tuple[int, int]]
@@ -150,6 +163,9 @@ class Log(FolderChanges):
         """
         if self.failure is not None:
             self._refuse()
+        appended = self._append_usual(batch, leader_epoch, now_ms, origin, api_version, verification)
+        if appended is not None:
+            return appended
         config = self.config
         view, header = admit(batch, config, origin, api_version, now_ms, max_decompressed)
         first_offset, max_timestamp = self.end_offset, header.max_timestamp
@@ -169,12 +185,8 @@ class Log(FolderChanges):
         staged = batch.staged_in(self.folder) if type(batch) is Prepared else None
         if staged is not None or segment.should_roll(config, len(view), last_offset, max_timestamp, now_ms):
             segment = self._roll(first_offset, now_ms, may_roll=may_roll)
-        head = None
-        if view.readonly:
-            head = bytearray(view[:HEADER_SIZE])
-            stamp(head, 0, first_offset, leader_epoch)
-        else:
-            stamp(view, 0, first_offset, leader_epoch)
+        head = bytearray(view[:HEADER_SIZE]) if view.readonly else None
+        stamp(view if head is None else head, 0, first_offset, leader_epoch)
         size = segment.size
         try:
             if staged is None:
@@ -190,6 +202,27 @@ class Log(FolderChanges):
         self.producers.end_offset = last_offset + 1
         stamped_ms = max_timestamp if config.stamps_append_time else NO_TIMESTAMP
         return _new(Appended, (first_offset, last_offset, max_timestamp, stamped_ms, self.start_offset, False))
+
+    def _append_usual(
+        self,
+        batch: Buffer | Prepared | None,
+        leader_epoch: int,
+        now_ms: int,
+        origin: AppendOrigin,
+        api_version: int,
+        verification: Verification | None,
+    ) -> Appended | None:
+        """The result of `append` where one call in C can do its work (`log_append`), None for the others."""
+        try:
+            if type(batch) is memoryview:
+                if origin is CLIENT and api_version >= BATCHES_SINCE and verification is None:
+                    return append_usual(self, batch, False, leader_epoch, now_ms)  # type: ignore[no-any-return]
+            elif type(batch) is Prepared and batch.staged is None:
+                return append_usual(self, batch.view, True, leader_epoch, now_ms)  # type: ignore[no-any-return]
+        except OSError as error:
+            segment = self._segments.active
+            self._undo(segment, segment.size, error)
+        return None
 
     def append_replicated(
         self, data: Buffer | ReceivedRun, *, now_ms: int, leader_epoch: int = 2**31 - 1, epochs: Epochs = ()
@@ -550,3 +583,7 @@ class Log(FolderChanges):
         with self._disk("renaming the directory"):
             self.folder.disk.rename(self.folder.path, path)
             self.folder.path = path
+
+
+CLASSES: Final = LogClasses(Log, LogSegments, Segment, LogConfig, LeaderEpochs, ProducerState, RecentBatches, Appended)
+prepare(CLASSES)

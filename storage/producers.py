@@ -133,6 +133,20 @@ class Producer:
                     return batch
         return None
 
+    def is_next(self, epoch: int, sequence: int) -> bool:
+        """Whether a batch without a transaction that begins with `sequence` is the next one, as nearly every batch is;
+        `ProducerState.check` allows it then.
+        """
+        batches = self.batches
+        return (
+            epoch == self.epoch and self.transaction_start < 0 and len(batches) > 0 and sequence == batches[-1][0] + 1
+        )
+
+    def append(self, last_sequence: int, last_offset: int, offset_delta: int, timestamp: int) -> None:
+        """Add a written batch."""
+        self.batches.append(WrittenBatch(last_sequence, last_offset, offset_delta, timestamp))
+        self.last_timestamp = timestamp
+
     def advance(self, epoch: int) -> None:
         """Adopt an epoch; sequences of another epoch no longer count."""
         if epoch != self.epoch:
@@ -354,8 +368,7 @@ class ProducerState:
         delta, sequence = header.last_offset_delta, header.base_sequence
         if sequence != NO_SEQUENCE:
             sequence = (sequence + delta) & MAX_SEQUENCE
-        producer.batches.append(WrittenBatch(sequence, first_offset + delta, delta, max_timestamp))
-        producer.last_timestamp = max_timestamp
+        producer.append(sequence, first_offset + delta, delta, max_timestamp)
         if header.attributes & TRANSACTIONAL:
             self._verifications.pop(producer_id, None)
             if producer.transaction_start < 0:

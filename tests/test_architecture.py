@@ -69,6 +69,7 @@ OTHERS: dict[str, tuple[str, ...]] = {
         "odradek.protocol.compression",
         "odradek.protocol.legacy",
         "odradek.protocol.legacy_walks",
+        "odradek.protocol.log_append",
         "odradek.protocol.offset_map",
         "odradek.protocol.output_bounds",
         "odradek.protocol.own_batch",

@@ -12,7 +12,7 @@ import pytest
 
 import odradek.protocol
 from odradek.broker import server
-from odradek.protocol import chain, constructors, frames, legacy_walks, offset_map, programs
+from odradek.protocol import chain, constructors, frames, legacy_walks, log_append, offset_map, programs
 from odradek.protocol.extensions import missing_extensions
 
 USERS = {
@@ -22,6 +22,7 @@ USERS = {
     "_codec": programs,
     "_constructors": constructors,
     "_frames": frames,
+    "_log_append": log_append,
 }
 
 
@@ -64,8 +65,8 @@ def test_the_broker_logs_one_warning_for_all_missing_extensions(
     with caplog.at_level(logging.WARNING):
         server._warn_of_missing_extensions()
     assert caplog.messages == [
-        "C extensions missing, using pure Python modules=_chain,_offset_map,_legacy,_codec,_constructors,_frames "
-        "slow=produce,compaction,message-format-conversion,requests,messages,small-requests"
+        "C extensions missing, using pure Python modules=_chain,_offset_map,_legacy,_codec,_constructors,_frames,"
+        "_log_append slow=produce,compaction,message-format-conversion,requests,messages,small-requests,appends"
     ]
 
 
