@@ -18,25 +18,27 @@ enum of_call {
     CONNECTION, ANSWER, OPERATION, FROM_FOLLOWER, STARTED, LOCAL, ROUTE, CORRELATION, CLIENT, CALL_VERSION, NO_REPLY,
     USAGE, CALL_END
 };
-enum of_connection { OWED, OUT, WRITING, CORKED, SOCKET, CONNECTION_END };
+enum of_connection { OWED, OUT, WRITING, CORKED, SOCKET, PAUSED, HEAVY, TURN, LOOP, LAST_ACTIVE, CONNECTION_END };
 enum of_metrics { COUNT, VERSIONS, TOTAL_NS, LOCAL_NS, METRICS_END };
 static const char *const route_names[] = {"decode", "handle", "flexible", "version", "_encode", "_head", "_metrics",
                                           "_of_followers", "_report_errors", "quotas"};
 static const char *const call_names[] = {"connection", "answer", "operation", "from_follower", "started_ns", "local_ns",
                                          "route", "correlation_id", "client_id", "version", "no_reply", "usage"};
-static const char *const connection_names[] = {"owed", "_out", "_writing", "_corked", "socket"};
+static const char *const connection_names[] = {"owed", "_out", "_writing", "_corked", "socket", "_paused", "_heavy",
+                                               "_turn", "_loop", "last_active_s"};
 static const char *const metrics_names[] = {"count", "versions", "_total_ns", "_local_ns"};
 
 typedef struct {
     PyObject_HEAD
     vectorcallfunc vectorcall;
     PyObject *routes, *now_ns, *behind, *unanswered, *failed;
-    PyTypeObject *route_type, *call_type, *connection_type, *outbox_type, *metrics_type;
+    PyTypeObject *route_type, *call_type, *connection_type, *outbox_type, *metrics_type, *turn_type;
     Py_ssize_t largest; /* bytes of a request that is handled here */
-    Py_ssize_t route[ROUTE_END], call[CALL_END], connection[CONNECTION_END], metrics[METRICS_END], parts;
+    Py_ssize_t route[ROUTE_END], call[CALL_END], connection[CONNECTION_END], metrics[METRICS_END], parts, reading;
 } handler;
 
-static PyObject *name_of_is_active, *name_of_append, *name_of_answer, *name_of_encode, *name_of_send, *name_of_extend, *name_of_failed, *zero;
+static PyObject *name_of_is_active, *name_of_append, *name_of_answer, *name_of_encode, *name_of_send, *name_of_extend, *name_of_failed, *name_of_time, *name_of_popleft,
+    *zero;
 
 /* A request that is being handled; the handler's caller owns the connection and the frame. */
 typedef struct {
@@ -265,6 +267,54 @@ static int send(const handler *self, const exchange *one, PyObject *parts)
     return done == NULL ? -1 : 0;
 }
 
+/* Whether the connection waits for this response alone, and can send it now. */
+static int is_only_one(const handler *self, const exchange *one)
+{
+    PyObject *connection = one->connection, *outbox = *slot(connection, self->connection[OUT]);
+    PyObject *owed = *slot(connection, self->connection[OWED]), *turn = *slot(connection, self->connection[TURN]);
+    if (!Py_IS_TYPE(outbox, self->outbox_type) || !Py_IS_TYPE(turn, self->turn_type)
+        || *slot(turn, self->reading) != Py_False || *slot(connection, self->connection[WRITING]) != Py_False
+        || *slot(connection, self->connection[CORKED]) != Py_False || *slot(connection, self->connection[PAUSED]) != Py_False
+        || PyObject_IsTrue(*slot(connection, self->connection[HEAVY])) != 0 || PyObject_Size(owed) != 1
+        || PyObject_Size(*slot(outbox, self->parts)) != 0)
+        return 0;
+    PyObject *first = PySequence_GetItem(owed, 0);
+    Py_XDECREF(first);
+    return first == one->call;
+}
+
+/* Connection.answer: sends a response that none is in front of and none behind. */
+static int answer_only(const handler *self, const exchange *one, PyObject *parts)
+{
+    PyObject *connection = one->connection, *sock = *slot(connection, self->connection[SOCKET]);
+    PyObject *now_s = PyObject_CallMethodNoArgs(*slot(connection, self->connection[LOOP]), name_of_time);
+    if (now_s == NULL)
+        return -1;
+    Py_XSETREF(*slot(connection, self->connection[LAST_ACTIVE]), now_s);
+    PyObject *done = PyObject_CallMethodNoArgs(*slot(connection, self->connection[OWED]), name_of_popleft);
+    if (done == NULL)
+        return -1;
+    Py_DECREF(done);
+    Py_XSETREF(*slot(one->call, self->call[ANSWER]), Py_NewRef(parts));
+    int sent = sock != NULL && sock != Py_None && PyList_GET_SIZE(parts) == 1 ? send_at_once(sock, parts) : 0;
+    if (sent != 0)
+        return sent < 0 ? -1 : 0;
+    done = PyObject_CallMethodObjArgs(connection, name_of_send, one->call, parts, NULL);
+    Py_XDECREF(done);
+    return done == NULL ? -1 : 0;
+}
+
+static int answer(const handler *self, const exchange *one, PyObject *parts)
+{
+    if (PyList_CheckExact(parts) && Py_IS_TYPE(one->connection, self->connection_type) && is_only_one(self, one))
+        return answer_only(self, one, parts);
+    if (PyErr_Occurred())
+        return -1;
+    PyObject *done = PyObject_CallMethodObjArgs(one->connection, name_of_answer, one->call, parts, NULL);
+    Py_XDECREF(done);
+    return done == NULL ? -1 : 0;
+}
+
 static int put_duration(PyObject *durations, Py_ssize_t number, int64_t value)
 {
     Py_buffer view;
@@ -402,11 +452,12 @@ static int find_slots(PyTypeObject *type, const char *const *names, Py_ssize_t *
 
 static int find_all_slots(handler *self)
 {
-    static const char *const parts[] = {"parts"};
+    static const char *const parts[] = {"parts"}, *const reading[] = {"reading"};
     return find_slots(self->route_type, route_names, self->route, ROUTE_END) < 0
         || find_slots(self->call_type, call_names, self->call, CALL_END) < 0
         || find_slots(self->connection_type, connection_names, self->connection, CONNECTION_END) < 0
         || find_slots(self->outbox_type, parts, &self->parts, 1) < 0
+        || find_slots(self->turn_type, reading, &self->reading, 1) < 0
         || find_slots(self->metrics_type, metrics_names, self->metrics, METRICS_END) < 0;
 }
 
@@ -429,10 +480,9 @@ static PyObject *reply(handler *self, PyObject *const *args, Py_ssize_t nargs)
         PyErr_Clear();
         Py_RETURN_FALSE;
     }
-    PyObject *done = PyObject_CallMethodObjArgs(one.connection, name_of_answer, call, parts, NULL);
+    int failed = answer(self, &one, parts);
     Py_DECREF(parts);
-    Py_XDECREF(done);
-    return done == NULL || count(self, &one, args[1]) < 0 ? NULL : Py_NewRef(Py_True);
+    return failed < 0 || count(self, &one, args[1]) < 0 ? NULL : Py_NewRef(Py_True);
 }
 
 static PyObject *new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(keywords))
@@ -442,13 +492,13 @@ static PyObject *new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(key
         return NULL;
     self->vectorcall = handle;
     PyTypeObject *const meta = &PyType_Type;
-    int taken = PyArg_ParseTuple(args, "O!(O!O!O!O!O!)OnOOO", &PyDict_Type, &self->routes, meta, &self->route_type, meta,
+    int taken = PyArg_ParseTuple(args, "O!(O!O!O!O!O!O!)OnOOO", &PyDict_Type, &self->routes, meta, &self->route_type, meta,
                                  &self->call_type, meta, &self->connection_type, meta, &self->outbox_type, meta,
-                                 &self->metrics_type, &self->now_ns, &self->largest, &self->behind, &self->unanswered,
+                                 &self->metrics_type, meta, &self->turn_type, &self->now_ns, &self->largest, &self->behind, &self->unanswered,
                                  &self->failed);
     PyObject *const owned[] = {
         self->routes, (PyObject *)self->route_type, (PyObject *)self->call_type, (PyObject *)self->connection_type,
-        (PyObject *)self->outbox_type, (PyObject *)self->metrics_type, self->now_ns, self->behind, self->unanswered,
+        (PyObject *)self->outbox_type, (PyObject *)self->metrics_type, (PyObject *)self->turn_type, self->now_ns, self->behind, self->unanswered,
         self->failed,
     };
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
@@ -469,6 +519,7 @@ static int traverse(handler *self, visitproc visit, void *arg)
     Py_VISIT(self->connection_type);
     Py_VISIT(self->outbox_type);
     Py_VISIT(self->metrics_type);
+    Py_VISIT(self->turn_type);
     Py_VISIT(self->now_ns);
     Py_VISIT(self->behind);
     Py_VISIT(self->unanswered);
@@ -486,6 +537,7 @@ static void dealloc(handler *self)
     Py_XDECREF(self->connection_type);
     Py_XDECREF(self->outbox_type);
     Py_XDECREF(self->metrics_type);
+    Py_XDECREF(self->turn_type);
     Py_XDECREF(self->now_ns);
     Py_XDECREF(self->behind);
     Py_XDECREF(self->unanswered);
@@ -528,6 +580,8 @@ static int populate(PyObject *module)
     name_of_extend = PyUnicode_InternFromString("extend");
     name_of_encode = PyUnicode_InternFromString("encode");
     name_of_send = PyUnicode_InternFromString("send");
+    name_of_time = PyUnicode_InternFromString("time");
+    name_of_popleft = PyUnicode_InternFromString("popleft");
     name_of_failed = PyUnicode_InternFromString("failed");
     zero = PyLong_FromLong(0);
     PyObject *type = PyType_FromSpec(&spec);

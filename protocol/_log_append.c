@@ -19,7 +19,7 @@
 enum of_log { FAILURE, CONFIG, START_OFFSET, END_OFFSET, EPOCHS, PRODUCERS, SEGMENTS, TOUCHED, LOG_END };
 enum of_config { STORES_PLAIN_BATCHES, STAMPS_APPEND_TIME, MAX_MESSAGE_BYTES, SEGMENT_BYTES, MAX_SEGMENT_MS, CONFIG_END };
 enum of_segment {
-    FILE_OF, SIZE, BASE_OFFSET, CREATED_MS, JITTER_MS, READY, INDEX_FULL, INDEX_INTERVAL, SINCE_INDEX, FIRST_TIMESTAMP,
+    FILE_OF, SIZE, BASE_OFFSET, CREATED_MS, JITTER_MS, READY, IS_FULL, INDEX_INTERVAL, SINCE_INDEX, FIRST_TIMESTAMP,
     MAX_TIMESTAMP, MAX_TIMESTAMP_OFFSET, RECENT, SEGMENT_END
 };
 enum of_producers { PRODUCED_TO, BY_ID, PRODUCERS_END };
@@ -29,7 +29,7 @@ static const char *const log_names[] = {"failure", "config", "start_offset", "en
 static const char *const config_names[] = {"stores_plain_batches", "stamps_append_time", "max_message_bytes",
                                            "segment_bytes", "max_segment_ms"};
 static const char *const segment_names[] = {
-    "_file", "size", "base_offset", "created_ms", "jitter_ms", "_ready", "_index_full", "_index_interval",
+    "_file", "size", "base_offset", "created_ms", "jitter_ms", "_ready", "is_full", "_index_interval",
     "_since_index", "_first_timestamp", "_max_timestamp", "_max_timestamp_offset", "recent",
 };
 static const char *const recent_names[] = {"last_offsets", "positions"};
@@ -122,7 +122,7 @@ static int has_room(append *one, int64_t now_ms)
 {
     PyObject *const segment = one->segment;
     int64_t base_offset, segment_bytes, interval, since, first, most_ms, jitter_ms, waited, age_ms;
-    if (*slot(segment, segment_at[READY]) != Py_True || *slot(segment, segment_at[INDEX_FULL]) != Py_False
+    if (*slot(segment, segment_at[READY]) != Py_True || *slot(segment, segment_at[IS_FULL]) != Py_False
         || *slot(segment, segment_at[FILE_OF]) == NULL || *slot(segment, segment_at[FILE_OF]) == Py_None
         || !get(segment, segment_at[SIZE], &one->position) || !get(segment, segment_at[BASE_OFFSET], &base_offset)
         || !get(one->config, config_at[SEGMENT_BYTES], &segment_bytes)

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from odradek.protocol.net import Connection, FrameHandler
 from odradek.protocol.outbox import Outbox
+from odradek.protocol.read_turn import ReadTurn
 
 Reply = Callable[[Any, Any], bool]
 """Takes a call and its response. Returns whether the response is queued and counted; if not, nothing has changed."""
@@ -28,6 +29,7 @@ class Classes(NamedTuple):
     connection: type
     outbox: type
     metrics: type
+    turn: type
 
 
 class Calls(NamedTuple):
@@ -46,7 +48,7 @@ def in_c(routes: dict[int, Any], route: type, call: type, metrics: type, *, larg
     """The function of the extension. `routes` has the routes in use, by API key and version as one number; requests of
     more than `largest` bytes are left to `calls.behind`.
     """
-    classes = Classes(route, call, Connection, Outbox, metrics)
+    classes = Classes(route, call, Connection, Outbox, metrics, ReadTurn)
     return _frames.FrameHandler(routes, classes, calls.now_ns, largest, calls.behind, calls.unanswered, calls.failed)
 
 

@@ -105,6 +105,13 @@ class WritableWatch:
             self._callback()
 
 
+def _size_fault(size: int, most_bytes: int, listener: Listener) -> str:
+    """What is wrong with the size of a request, where `most_bytes` are allowed."""
+    name = "socket.request.max.bytes" if most_bytes == listener.limits.frame_bytes else "sasl.server.max.receive.size"
+    looks_like = what_it_looks_like(size, tls=listener.tls is not None)
+    return looks_like or f"a request of {size} bytes is not within 0 and {most_bytes} ({name})"
+
+
 class Connection(asyncio.BufferedProtocol):
     """One accepted connection."""
 
@@ -269,12 +276,15 @@ class Connection(asyncio.BufferedProtocol):
         try:
             if begun is None:
                 view = self._listener.receive_view
-                (size,) = read_size(view)
-                is_whole = 0 <= size == nbytes - 4 <= self._most and not (self._paused or self.closed)
+                is_whole = 0 <= read_size(view)[0] == nbytes - 4 <= self._most and not (self._paused or self.closed)
                 if is_whole and turn.may_handle_first():
                     self._on_frame(self, view[4:nbytes])
                 elif is_whole:
-                    self._postpone(view[:nbytes])
+                    # Most clients send no other request before its response, so the transport goes on reading: to stop
+                    # and to start it takes system calls.
+                    self._paused = self._waits_for_turn = True
+                    self._receive.keep_backlog(view[:nbytes])
+                    turn.queue_first(self)
                 else:
                     if self._paused:  # while its first request waits for other connections
                         self._transport.pause_reading()  # type: ignore[union-attr]  # it is reading
@@ -299,14 +309,6 @@ class Connection(asyncio.BufferedProtocol):
             self._flush()
         if turn.waiting:
             turn.end()
-
-    def _postpone(self, frame: memoryview) -> None:
-        """Keep a request until other connections have had their first one handled. Most clients send no other one
-        before its response, so the transport goes on reading: to stop and to start it takes system calls.
-        """
-        self._paused = self._waits_for_turn = True
-        self._receive.keep_backlog(frame)
-        self._turn.queue_first(self)
 
     def eof_received(self) -> None:
         # Afterwards the transport closes. The request that waits for other connections is handled before.
@@ -337,7 +339,7 @@ class Connection(asyncio.BufferedProtocol):
             left -= 1
             (size,) = read_size(view, position)
             if not 0 <= size <= self._most:  # a handler may have changed it, and itself
-                self._refuse_size(size)
+                self.refuse("invalid frame", _size_fault(size, self._most, self._listener))
                 return
             start = position + 4
             if start + size > end:
@@ -357,7 +359,7 @@ class Connection(asyncio.BufferedProtocol):
         if receive.need == 4:
             (size,) = read_size(receive.buffer)
             if not 0 <= size <= self._most:
-                self._refuse_size(size)
+                self.refuse("invalid frame", _size_fault(size, self._most, self._listener))
                 return
             receive.need = 4 + size
             if size:
@@ -374,13 +376,6 @@ class Connection(asyncio.BufferedProtocol):
                 hold = _not_held
                 self._pause()
             self._turn.release([frame], hold)
-
-    def _refuse_size(self, size: int) -> None:
-        why = what_it_looks_like(size, tls=self._listener.tls is not None)
-        authenticated = self._most == self._listener.limits.frame_bytes
-        name = "socket.request.max.bytes" if authenticated else "sasl.server.max.receive.size"
-        limit = f"0 and {self._most} ({name})"
-        self.refuse("invalid frame", why or f"a request of {size} bytes is not within {limit}")
 
     # ---- backpressure
 
@@ -499,8 +494,10 @@ class Connection(asyncio.BufferedProtocol):
 
     def expect(self, exchange: Exchange) -> None:
         """Register a request whose answer comes later; later answers wait for it."""
-        self.owed.append(exchange)
-        self._pause_if_behind()
+        owed = self.owed
+        owed.append(exchange)
+        if len(owed) > 1 or self._out.parts:
+            self._pause_if_behind()
 
     def answer(self, exchange: Exchange, parts: Sequence[Part]) -> None:
         """Set the answer of a request, and send all answers that no earlier one blocks any more.

@@ -108,7 +108,7 @@ class Produce:
         now_ms = self._clock.now_ms()
         waiting: Waiting = {}
         held: Held = []
-        failed, spent = False, Spent()
+        failed, spent = False, None
         plain = request.transactional_id is None and not self._appends.conversions.waiting
         topics = []
         for topic in request.topic_data:
@@ -130,6 +130,7 @@ class Produce:
                         except SegmentFull:
                             appended = None  # it waits for its segment, too
                     if appended is None:
+                        spent = spent or Spent()
                         written = self._append(call, request, replica, records, now_ms, spent)
                         if isinstance(written, HeldWrite | Conversion):
                             held.append((written, PartitionResponse(index=data.index)))

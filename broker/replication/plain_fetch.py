@@ -59,6 +59,8 @@ class PlainRead:
             metrics = replica.metrics
             metrics.fetches += 1
             metrics.bytes_out += size
+        if not self.changed:
+            return m.FetchResponse(session_id=context.session_id)
         topics: dict[str | bytes, TopicResponse] = {}
         for wanted, data in self.changed:
             wanted.sent_high_watermark = data.high_watermark
