@@ -157,13 +157,15 @@ class Log(FolderChanges):
     ) -> Appended:
         """Write one batch as the leader of `leader_epoch`: validate it, assign its offsets, and write it with one call.
 
-        Offset, epoch and, if the topic is configured so, time are set in `batch` if it is writable. `api_version` is
-        that of the client's request, `verification` that of a transactional batch (`producers`). Raises KafkaError,
-        InvalidRecords, DecompressedTooLarge over `max_decompressed` bytes, and SegmentFull unless it `may_roll`.
+        A writable `batch` gets offset, epoch and, if the topic is configured so, time. `verification` is that of a
+        transactional batch. Raises KafkaError, InvalidRecords, DecompressedTooLarge, and SegmentFull unless `may_roll`.
         """
         if self.failure is not None:
             self._refuse()
-        appended = self._append_usual(batch, leader_epoch, now_ms, origin, api_version, verification)
+        try:
+            appended = _append_usual(self, batch, leader_epoch, now_ms, origin, api_version, verification)
+        except OSError as error:
+            self._undo(self._segments.active, self._segments.active.size, error)
         if appended is not None:
             return appended
         config = self.config
@@ -172,8 +174,7 @@ class Log(FolderChanges):
         last_offset = first_offset + header.last_offset_delta
         marker = None
         if header.producer_id >= 0 or header.attributes & TRANSACTIONAL:
-            if header.attributes & CONTROL:
-                marker = marker_in(view, 0, header)
+            marker = marker_in(view, 0, header) if header.attributes & CONTROL else None
             known = self.producers.check(header, origin, first_offset, marker, verification)
             if known is not None:
                 return Appended(
@@ -202,27 +203,6 @@ class Log(FolderChanges):
         self.producers.end_offset = last_offset + 1
         stamped_ms = max_timestamp if config.stamps_append_time else NO_TIMESTAMP
         return _new(Appended, (first_offset, last_offset, max_timestamp, stamped_ms, self.start_offset, False))
-
-    def _append_usual(
-        self,
-        batch: Buffer | Prepared | None,
-        leader_epoch: int,
-        now_ms: int,
-        origin: AppendOrigin,
-        api_version: int,
-        verification: Verification | None,
-    ) -> Appended | None:
-        """The result of `append` where one call in C can do its work (`log_append`), None for the others."""
-        try:
-            if type(batch) is memoryview:
-                if origin is CLIENT and api_version >= BATCHES_SINCE and verification is None:
-                    return append_usual(self, batch, False, leader_epoch, now_ms)  # type: ignore[no-any-return]
-            elif type(batch) is Prepared and batch.staged is None:
-                return append_usual(self, batch.view, True, leader_epoch, now_ms)  # type: ignore[no-any-return]
-        except OSError as error:
-            segment = self._segments.active
-            self._undo(segment, segment.size, error)
-        return None
 
     def append_replicated(
         self, data: Buffer | ReceivedRun, *, now_ms: int, leader_epoch: int = 2**31 - 1, epochs: Epochs = ()
@@ -587,3 +567,21 @@ class Log(FolderChanges):
 
 CLASSES: Final = LogClasses(Log, LogSegments, Segment, LogConfig, LeaderEpochs, ProducerState, RecentBatches, Appended)
 prepare(CLASSES)
+
+
+def _append_usual(
+    log: Log,
+    batch: Buffer | Prepared | None,
+    leader_epoch: int,
+    now_ms: int,
+    origin: AppendOrigin,
+    api_version: int,
+    verification: Verification | None,
+) -> Appended | None:
+    """The result of `Log.append` where one call in C can do its work (`log_append`), None for the others."""
+    if type(batch) is memoryview:
+        if origin is CLIENT and api_version >= BATCHES_SINCE and verification is None:
+            return append_usual(log, batch, False, leader_epoch, now_ms)  # type: ignore[no-any-return]
+    elif type(batch) is Prepared and batch.staged is None:
+        return append_usual(log, batch.view, True, leader_epoch, now_ms)  # type: ignore[no-any-return]
+    return None
