@@ -46,8 +46,10 @@ SEAM: Final = Path(__file__).parent / "stalls_seam"
 """The broker imports `sitecustomize.py` of this folder, which records the causes of its stalls."""
 CAUSES_SHOWN: Final = 20
 NO_SAMPLE: Final = "no sample"
-LOCK_WAITS: Final = ("futex", "exit_to_user_mode", "?")
-"""Beginnings of a stack whose thread waits for the interpreter lock, or ran or waited for a processor."""
+LOCK_WAITS: Final = ("futex", "exit_to_user_mode", "irqentry_exit", "generic_perform_write", "?")
+"""Beginnings of a stack whose thread waits for the interpreter lock, or ran or waited for a processor: the kernel may
+take the processor away at the end of a call or an interrupt, and between two pages of a write.
+"""
 _BUCKET: Final = re.compile(r'odradek_event_loop_stall_seconds_bucket\{le="([^"]+)"\} (\S+)')
 
 

@@ -96,9 +96,9 @@ class Watch:
         if late_ns > FROM_S * 1e9:
             ran, queued, stolen = (new - old for new, old in zip(self._before, before, strict=True))
             changes = [
-                (each[0] - old[0], each[1] - old[1])
-                for number, each in self._threads_before.items()
-                if (old := threads_before.get(number)) is not None
+                (ran - ran_before, queued - queued_before)
+                for number, (ran, queued) in self._threads_before.items()
+                for ran_before, queued_before in (threads_before.get(number, (0, 0)),)
             ]
             line = {
                 "at": round(time.time(), 3),
