@@ -4,7 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from tests.benchmarks import clusters, contestants, crowd_cases, crowd_loads, log_cases, perf_tools
+from tests.benchmarks import (
+    clusters,
+    contestants,
+    coordinator_loads,
+    crowd_cases,
+    crowd_loads,
+    log_cases,
+    perf_tools,
+    rebalances,
+    streams_applications,
+)
 from tests.jvm.kafka import SMALL_JVM
 from tests.jvm.process import QUICK_START, QUIET
 
@@ -17,7 +27,10 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """JVMs that start quickly, brokers that delete files at once, and loads of a size for tests."""
     for module in (contestants, clusters, log_cases):
         monkeypatch.setattr(module, "STOCK_JVM", SMALL_JVM)
-    monkeypatch.setattr(perf_tools, "JAVA_OPTIONS", ("-Duser.language=en", "-Duser.country=US", *QUICK_START, *QUIET))
+    for module in (perf_tools, coordinator_loads):
+        monkeypatch.setattr(module, "JAVA_OPTIONS", ("-Duser.language=en", "-Duser.country=US", *QUICK_START, *QUIET))
+    for module in (rebalances, streams_applications):
+        monkeypatch.setattr(module, "JAVA_OPTIONS", QUICK_START)
     monkeypatch.setattr(contestants, "PROPERTIES", {**contestants.PROPERTIES, **AT_ONCE})
     monkeypatch.setattr(
         clusters,

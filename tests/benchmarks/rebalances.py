@@ -39,6 +39,7 @@ from tests.benchmarks.streams_cases import JAVA, OURS
 from tests.jvm.process import QUIET, java_command
 
 INSTANCES: Final = 3
+JAVA_OPTIONS: tuple[str, ...] = ("-Xmx256m",)
 PARTITIONS: Final = 6
 TIMEOUT_S: Final = 120.0
 _LOOK_S: Final = 0.05
@@ -271,7 +272,7 @@ def _command(
     }
     settings = ["kind=wordcount", *names, *(f"{name}={value}" for name, value in config.items())]
     if kind == JAVA:
-        return java_command(JAVA_RELEASE, str(_HERE / "StreamsLoad.java"), settings, ("-Xmx256m", *QUIET))
+        return java_command(JAVA_RELEASE, str(_HERE / "StreamsLoad.java"), settings, (*JAVA_OPTIONS, *QUIET))
     return [sys.executable, "-m", "tests.benchmarks.streams_ours", *settings]
 
 

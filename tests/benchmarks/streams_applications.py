@@ -18,6 +18,7 @@ from tests.jvm.jars import classpath
 from tests.jvm.process import QUIET, BackgroundProcess, ToolError, java_command
 
 JAVA_RELEASE: Final = "streams-3.9.2"
+JAVA_OPTIONS: tuple[str, ...] = ("-Xmx1g",)
 COMMIT_MS: Final = 500
 STORES_BYTES: Final = 64 * 1024 * 1024
 """The memory of all RocksDB stores together, where a case bounds it."""
@@ -72,7 +73,7 @@ def command(contestant: str, case: StreamsCase, place: Place) -> Sequence[str]:
     if contestant in (OURS, JAVA):
         settings = [*topics, *(f"{name}={value}" for name, value in _config(case, place).items())]
         if contestant == JAVA:
-            return java_command(JAVA_RELEASE, str(_HERE / "StreamsLoad.java"), settings, ("-Xmx1g", *QUIET))
+            return java_command(JAVA_RELEASE, str(_HERE / "StreamsLoad.java"), settings, (*JAVA_OPTIONS, *QUIET))
         return [sys.executable, "-m", "tests.benchmarks.streams_ours", *settings]
     return [
         str(streams_fetch.interpreter(contestant)),

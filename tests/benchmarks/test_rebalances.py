@@ -37,6 +37,7 @@ def test_the_report_has_medians_and_ranges() -> None:
 @pytest.mark.slow
 @pytest.mark.jvm
 @pytest.mark.parametrize("kind", [OURS, JAVA])
+@pytest.mark.usefixtures("small")
 def test_a_restart_and_a_kill_are_measured(kind: str, tmp_path: Path) -> None:
     broker = contestant("odradek", tmp_path / "broker")
     try:

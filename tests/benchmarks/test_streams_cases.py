@@ -78,6 +78,7 @@ def test_the_report_has_a_row_for_each_contestant_and_the_goals() -> None:
 
 @pytest.mark.slow
 @pytest.mark.jvm
+@pytest.mark.usefixtures("small")
 def test_odradek_and_java_complete_tiny_cases(tmp_path: Path) -> None:
     cases = [
         replace(WORDCOUNT, records=2_000),
