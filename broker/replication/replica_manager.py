@@ -52,6 +52,8 @@ AT_ONCE: Final = 16
 log, which takes milliseconds."""
 METADATA_AT_ONCE: Final = 1000
 """Partitions of one UpdateMetadata request after which the loop serves others. It has its effect at the end."""
+REMOVED_AT_ONCE: Final = 100
+"""Deleted topics of one UpdateMetadata request after which the loop serves others: two milliseconds."""
 Steps = Callable[[Coroutine[Any, Any, None]], Coroutine[Any, Any, None]]
 ControlRequest = m.LeaderAndIsrRequest.LeaderAndIsrPartitionState
 
@@ -356,7 +358,7 @@ class ReplicaManager:
             return m.UpdateMetadataResponse(error_code=refusal)
         metadata_cache = self._dependencies.metadata_cache
         metadata_cache.brokers = {each.id: _broker(each) for each in control_request.live_brokers}
-        changed, taken = [], 0
+        changed, taken, removed = [], 0, 0
         for name, topic_id, states in items_of(_metadata(control_request)):
             known = metadata_cache.topics.get(name)
             gone = {each.partition_index for each in states if each.leader == LEADER_DURING_DELETE}
@@ -365,6 +367,9 @@ class ReplicaManager:
                 metadata_cache.remove_topic(name)
                 self._dependencies.configs.forget(name)
                 self._dependencies.events.deleted(known)
+                removed += 1
+                if not removed % REMOVED_AT_ONCE and not in_turn():
+                    await asyncio.sleep(0)
                 continue
             for state in items_of(states):
                 merged[state.partition_index] = _partition(state)

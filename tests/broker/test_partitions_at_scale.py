@@ -4,17 +4,20 @@ done in turns with the event loop.
 
 from __future__ import annotations
 
+import asyncio
 import itertools
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from typing import Any
 from unittest import mock
 
 import pytest
 
+from odradek.broker.config import topic_overrides
+from odradek.broker.config.topic_overrides import TopicConfigs
 from odradek.broker.metadata.cache import MetadataCache, PartitionMetadata, TopicMetadata
 from odradek.broker.metadata.state import coordinator_partition
 from odradek.broker.network.dispatcher import Dispatcher
-from odradek.broker.replication import alter_log_dirs
+from odradek.broker.replication import alter_log_dirs, replica_manager
 from odradek.broker.replication.delayed_append import DelayedAppend
 from odradek.broker.replication.delayed_delete_records import DelayedDeleteRecords
 from odradek.broker.replication.delayed_produce import NOT_YET, DelayedProduce, HeldProduce
@@ -28,6 +31,7 @@ from tests.support.eventually import eventually_async
 
 COUNT = 500
 APPENDED = Written(0, 0, -1, 0, 0, False)
+UpdateMetadata = m.UpdateMetadataRequest
 Answer = m.ProduceResponse.PartitionProduceResponse
 
 
@@ -229,3 +233,40 @@ def test_requested_directories_of_partitions_that_do_not_exist_are_bounded(monke
         with pytest.raises(KafkaError):
             moves.alter_log_dir(("t", index), "/data")
     assert [moves.preferred(("t", index)) for index in range(5)] == [None, None, directory, directory, directory]
+
+
+async def iterations_during(work: Coroutine[Any, Any, Any]) -> int:
+    """How many iterations the event loop makes during a work."""
+    count, task = 0, asyncio.ensure_future(work)
+    while not task.done():
+        count += 1
+        await asyncio.sleep(0)
+    task.result()
+    return count
+
+
+async def test_the_properties_of_many_new_topics_are_read_in_parts() -> None:
+    """The embedded metadata store answers at once: 10,000 reads were one stretch of 0.2 s."""
+    registry = mock.Mock(get=mock.AsyncMock(return_value=(b'{"version":1,"config":{"a":"1"}}', None)))
+    names = [f"t{number}" for number in range(COUNT)]
+    configs = TopicConfigs(lambda: registry)
+    assert await iterations_during(configs.load(names)) > COUNT / topic_overrides.READ_AT_ONCE
+    assert all(configs.get(name) == {"a": "1"} for name in names)
+
+
+async def test_many_deleted_topics_leave_the_metadata_in_parts() -> None:
+    cache, deleted = MetadataCache("cluster"), mock.Mock()
+    partition = UpdateMetadata.UpdateMetadataPartitionState(
+        partition_index=0, leader=replica_manager.LEADER_DURING_DELETE
+    )
+    names = [f"t{number}" for number in range(COUNT)]
+    for name in names:
+        cache.topics[name] = TopicMetadata(name, bytes(16), False, (mock.Mock(index=0),))
+    topics = [UpdateMetadata.UpdateMetadataTopicState(topic_name=name, partition_states=[partition]) for name in names]
+    manager = mock.Mock(
+        _refusal=mock.Mock(return_value=ErrorCode.NONE), _dependencies=mock.Mock(metadata_cache=cache, events=deleted)
+    )
+    update = replica_manager.ReplicaManager._update_metadata(manager, UpdateMetadata(topic_states=topics))
+    assert await iterations_during(update) > COUNT / replica_manager.REMOVED_AT_ONCE
+    assert not cache.topics
+    assert [each.args[0].name for each in deleted.deleted.call_args_list] == names
