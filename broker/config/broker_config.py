@@ -303,7 +303,7 @@ class BrokerConfig:
         not a source of log.retention.ms, although it has an effect on it.
         """
         base = base_name(name)
-        row = BROKER_PROPERTIES.get(base)
+        row = BROKER_PROPERTIES.get(base) or DYNAMIC_ONLY.get(base)
         hidden = row is None or row.sensitive
         family = FALLBACKS.get(name, (name,) if base == name else (name, base))
         places = [
@@ -327,8 +327,9 @@ class BrokerConfig:
             value = None if row.sensitive else show_value(self._values[name])
             read_only = row.update is Update.READ_ONLY
             return ConfigEntry(name, value, source, row.sensitive, read_only, row.type, documentation(row), synonyms)
-        # Kafka returns the text of a listener's own property, and marks it read-only although it is not.
-        base = BROKER_PROPERTIES.get(base_name(name))
+        # Kafka returns the text of a listener's own property and of a limit of replication, and marks them read-only
+        # although they are not.
+        base = BROKER_PROPERTIES.get(base_name(name)) or DYNAMIC_ONLY.get(name)
         if base is None:
             return ConfigEntry(name, None, source, True, True, Type.UNKNOWN, None, synonyms)
         value = None if base.sensitive or not synonyms else synonyms[0].value

@@ -319,3 +319,23 @@ def test_internal_properties_are_described_only_when_set() -> None:
     name = "log.initial.task.delay.ms"
     assert name not in {found.name for found in BrokerConfig({}).describe_broker()}
     assert entry(BrokerConfig({name: "3"}), name).value == "3"
+
+
+def test_a_description_has_the_limits_of_replication() -> None:
+    name = "replica.alter.log.dirs.io.max.bytes.per.second"
+    changed = BrokerConfig({}).with_dynamic({name: "2000"}, {name: "1000"})
+    assert entry(changed, name) == ConfigEntry(
+        name=name,
+        value="1000",
+        source=Source.DYNAMIC_BROKER_CONFIG,
+        sensitive=False,
+        read_only=True,  # as Kafka has it, although it can only be changed at run time
+        type=Type.LONG,
+        documentation=None,
+        synonyms=(
+            Synonym(name, "1000", Source.DYNAMIC_BROKER_CONFIG),
+            Synonym(name, "2000", Source.DYNAMIC_DEFAULT_BROKER_CONFIG),
+        ),
+    )
+    (described,) = changed.describe_cluster_default()
+    assert (described.value, described.sensitive) == ("2000", False)
