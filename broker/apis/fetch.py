@@ -210,7 +210,7 @@ class Fetch:
         if conversion.is_small:
             conversion.put(conversion.convert())
             return response
-        conversion.run(self._worker, partial(call.reply, response), call.connection.close)
+        conversion.run(self._worker, call.usage, partial(call.reply, response), call.connection.close)
         return None
 
     def _respond_unchanged(self, context: FetchContext, plain: PlainRead) -> m.FetchResponse | None:

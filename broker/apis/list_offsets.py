@@ -21,6 +21,7 @@ from odradek.broker.replication.partition import Replica, Replicas, Worker
 from odradek.broker.replication.state.partition import UNKNOWN_OFFSET
 from odradek.broker.runtime.timers import Clock
 from odradek.broker.runtime.turns import keep
+from odradek.broker.runtime.usage import charged
 from odradek.broker.security.auth_helper import AuthHelper
 from odradek.broker.security.state.acls import AclOperation, ResourceType
 from odradek.protocol import messages as m
@@ -107,7 +108,7 @@ class ListOffsets:
     ) -> None:
         """Continue the searches one after the other, each batch in a thread; then send the response."""
         try:
-            self._worker.run(slow[-1].read, partial(self._has_read, call, request, response, slow))
+            self._worker.run(charged(slow[-1].read, call.usage), partial(self._has_read, call, request, response, slow))
         except RuntimeError:  # the threads are closed, because the broker is stopping
             call.connection.close()
 

@@ -329,6 +329,8 @@ class LargeRequests:
             if route.quotas.is_active:
                 route.quotas.throttle(call, response)
             parts = route.encode_sliced(call.correlation_id, response, each)
+            if route.quotas.is_active:
+                route.quotas.throttle(call, response)  # again, for the time that the encoding took
         except Exception:
             log.exception("cannot encode response api=%s version=%d", route.name, route.version)
             connection.close()

@@ -81,6 +81,8 @@ class QuotaManagers:
             return
         if usage.throttle_ms < 0:
             self._charge(call, usage, is_answered=response is not None)
+        elif response is not None:  # what it has used since then, such as to convert records; it throttles no more
+            self._record_time(call, usage, self._clock.monotonic_ms())
         if usage.throttle_ms > 0 and response is not None and "throttle_time_ms" in response.ATTRIBUTES:
             response.throttle_time_ms = usage.throttle_ms
 
@@ -140,10 +142,10 @@ class QuotaManagers:
         self._throttle(call, usage, self.produce, bandwidth_ms, request_ms)
 
     def _record_time(self, call: Call, usage: Usage, now_ms: int) -> int:
-        """Record the time for which the request has kept the event loop."""
+        """Record the time for which the request has kept the event loop, and threads that worked for it."""
         if not self.request.is_enabled:
             return 0
-        return self.request.record(call, usage.busy_ns * PERCENT_OF_A_NANOSECOND, now_ms)
+        return self.request.record(call, usage.take_unrecorded_ns() * PERCENT_OF_A_NANOSECOND, now_ms)
 
     def _throttle(
         self,

@@ -28,6 +28,7 @@ from typing import Final
 from odradek.broker.replication.partition import Replica, Worker
 from odradek.broker.replication.transactional_produce import HeldWrite, Written
 from odradek.broker.runtime.timers import Clock
+from odradek.broker.runtime.usage import charged, current_usage
 from odradek.protocol.batch import ATTRIBUTES_POSITION, CODEC_MASK, MAGIC, MAGIC_POSITION, MAX_DECOMPRESSED, Buffer
 from odradek.protocol.compression import DecompressedTooLarge
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -58,7 +59,18 @@ Done = Callable[[BaseException | None], None]
 class Conversion:
     """A batch that waits for its conversion and append."""
 
-    __slots__ = ("append", "decompress", "in_thread", "is_slow", "on_outcome", "records", "replica", "rolls", "version")
+    __slots__ = (
+        "append",
+        "decompress",
+        "in_thread",
+        "is_slow",
+        "on_outcome",
+        "records",
+        "replica",
+        "rolls",
+        "usage",
+        "version",
+    )
 
     def __init__(
         self,
@@ -87,6 +99,8 @@ class Conversion:
         self.rolls = False
         """Whether the batch is appended as it is, once a thread has created its segment."""
         self.on_outcome: OnOutcome | None = None
+        self.usage = current_usage()
+        """Of the request that has the batch."""
 
     def abandon(self) -> None:
         """The request is answered without this batch, so it must not be appended any more."""
@@ -235,10 +249,11 @@ class Conversions:
             self._go_on(key)
 
         try:
+            measured = charged(work, conversion.usage)
             if conversion.is_slow:
-                self.slow.run(work, done, client=key[0])
+                self.slow.run(measured, done, client=key[0])
             else:
-                self.worker.run(work, done)
+                self.worker.run(measured, done)
         except RuntimeError:  # the threads are closed, because the broker is stopping
             self._deliver(conversion, _stopping())
             return False

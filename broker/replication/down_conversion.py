@@ -14,6 +14,7 @@ from odradek.broker.replication.conversions import down_convert
 from odradek.broker.replication.fetch_reader import PartitionData, Result
 from odradek.broker.replication.partition import Worker
 from odradek.broker.replication.state.fetch_session import FetchPartition
+from odradek.broker.runtime.usage import Usage, charged
 from odradek.protocol.errors import KafkaError
 
 log = logging.getLogger(__name__)
@@ -60,8 +61,10 @@ class DownConversion:
             else:
                 data.records = outcome
 
-    def run(self, worker: Worker, done: Callable[[], None], failed: Callable[[], None]) -> None:
-        """Convert in a thread; then call `done`, or `failed` after an unexpected exception."""
+    def run(self, worker: Worker, usage: Usage | None, done: Callable[[], None], failed: Callable[[], None]) -> None:
+        """Convert in a thread, whose time counts in `usage`; then call `done`, or `failed` after an unexpected
+        exception.
+        """
         outcomes: list[bytes | KafkaError] = []
 
         def ended(error: BaseException | None) -> None:
@@ -72,4 +75,4 @@ class DownConversion:
                 self.put(outcomes)
                 done()
 
-        worker.run(lambda: outcomes.extend(self.convert()), ended)
+        worker.run(charged(lambda: outcomes.extend(self.convert()), usage), ended)

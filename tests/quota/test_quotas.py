@@ -25,10 +25,12 @@ from odradek.broker.quota.state.rates import QuotaConfig
 from odradek.broker.registry import znodes
 from odradek.broker.registry.embedded import EmbeddedEnsemble
 from odradek.broker.registry.interface import ensure_path
+from odradek.broker.replication.conversions import QUICK_BYTES
 from odradek.broker.security.session import Session
 from odradek.broker.security.state.principals import KafkaPrincipal
 from odradek.broker.server import Broker
 from odradek.protocol import messages as m
+from odradek.protocol.compression import Codec
 from odradek.protocol.errors import ErrorCode
 from tests.broker.admin_scripts import alter_quotas
 from tests.broker.wire import Client, batch, fetch_request, produce_request, running_broker
@@ -173,6 +175,27 @@ async def test_the_tasks_of_a_request_count(broker: Broker, client: Client) -> N
     busy_ns = row.value * 10 / 100 * 1e9  # the rate is measured over ten seconds
     assert local_ns < busy_ns
     assert 0.5 * total_ns <= busy_ns <= 1.1 * total_ns
+
+
+async def test_the_threads_that_convert_records_for_a_request_count(broker: Broker, client: Client) -> None:
+    await client.create_topic("t")
+    await set_quota(broker, client, ANYBODY, request_percentage=1000)
+    inflated = batch(bytes(QUICK_BYTES), codec=Codec.GZIP)
+    assert len(inflated) < QUICK_BYTES / 500
+    requests = (
+        ("Produce", produce_request("t", inflated), 9),
+        ("FetchConsumer", fetch_request("t", 0), 2),  # in a version without batches
+    )
+    recorded = 0.0
+    for name, request, version in requests:
+        await client.ask(request, version)
+        (row,) = broker.running.quotas.clients.request.metrics()
+        handled = next(each for each in broker.api_metrics if each.name == name)
+        ((total_ns, local_ns),) = handled.durations()
+        busy_ns = (row.value - recorded) * 10 / 100 * 1e9  # the rate is measured over ten seconds
+        recorded = row.value
+        assert local_ns < 0.5 * total_ns, "a thread converts it"
+        assert 0.5 * total_ns <= busy_ns <= 1.1 * total_ns
 
 
 async def test_the_most_exact_quota_counts_and_its_removal_reveals_the_next_one(broker: Broker, client: Client) -> None:
