@@ -29,18 +29,19 @@ class ReplicationQuotaManager:
         self._rate = SimpleRate(config)
         self._throttled: dict[str, frozenset[int] | None] = {}
         """The throttled partitions of each topic; None for all of them."""
-        self._bound = UNLIMITED
+        self.bound = UNLIMITED
+        """The limit in bytes a second."""
         self.is_active = False
         """Whether any replica is throttled."""
 
     def update_quota(self, bound: float | None) -> None:
         """Set the limit in bytes a second; None for no limit."""
-        self._bound = UNLIMITED if bound is None else bound
+        self.bound = UNLIMITED if bound is None else bound
 
     @property
     def is_limited(self) -> bool:
         """Whether there is a limit."""
-        return self._bound != UNLIMITED
+        return self.bound != UNLIMITED
 
     def mark_throttled(self, topic: str, partitions: frozenset[int] | None) -> None:
         """Throttle these partitions of a topic and no others of it, with None all of them."""
@@ -61,7 +62,7 @@ class ReplicationQuotaManager:
 
     def is_exceeded(self) -> bool:
         """Whether throttled replicas have to wait."""
-        return self._bound != UNLIMITED and self._rate.measure(self._clock.monotonic_ms()) > self._bound
+        return self.bound != UNLIMITED and self._rate.measure(self._clock.monotonic_ms()) > self.bound
 
     def record(self, size: int) -> None:
         """Count bytes of throttled replicas."""

@@ -19,6 +19,7 @@ from collections.abc import Callable
 from typing import Final
 
 from odradek.broker.quota.replication_quota_manager import ReplicationQuotaManager
+from odradek.broker.quota.state.rates import MS_PER_SECOND
 from odradek.broker.replication.partition import Replica, Replicas, Worker
 from odradek.broker.replication.state.follower import truncation_offset
 from odradek.broker.runtime.timers import Clock, Timer, Timers
@@ -237,6 +238,15 @@ class ReplicaMoves:
         self._timer = None
         self._go_on()
 
+    def _piece_bytes(self, move: _Move) -> int:
+        """How many bytes to copy next: with a quota no more than it allows until it is looked at again, unless the move
+        does not catch up.
+        """
+        if self._quota is None:
+            return move.piece_bytes
+        allowed = self._quota.bound * THROTTLED_MS / MS_PER_SECOND
+        return int(min(move.piece_bytes, max(1, allowed) * GROWS_TO * move.piece_bytes / move.most_bytes))
+
     def _count(self, size: int) -> None:
         if self._quota is not None:
             self._quota.record(size)
@@ -251,9 +261,10 @@ class ReplicaMoves:
         if move.generation != source.generation or future.end_offset < source.start_offset:
             self._align(move)
         offset = max(future.end_offset, source.start_offset)
-        part = replica.read(offset, move.piece_bytes, upper=NO_LIMIT, at_least_one=True)
+        piece_bytes = self._piece_bytes(move)
+        part = replica.read(offset, piece_bytes, upper=NO_LIMIT, at_least_one=True)
         records = part.records
-        is_rest = _bytes_from(source, part) < move.piece_bytes
+        is_rest = _bytes_from(source, part) < piece_bytes
         if isinstance(records, FileRange) and not is_rest:
             self._copy(name, move, records)
         elif move.is_flushed:
@@ -265,11 +276,12 @@ class ReplicaMoves:
         now_ms, future = self._clock.now_ms(), move.future
         epochs = move.replica.log.epochs.entries()
         move.is_flushed = False
-        self._count(len(records))
+        before = future.size
 
         def copied(error: BaseException | None) -> None:
             if error is not None:
                 raise error
+            self._count(future.size - before)  # of the last batch a piece may have only a part, which is not copied
             move.check_lag()
 
         if move.piece_bytes < move.most_bytes:
@@ -333,8 +345,9 @@ class ReplicaMoves:
             part = replica.read(offset, move.piece_bytes, upper=NO_LIMIT, at_least_one=True)
             if not isinstance(part.records, FileRange):
                 break  # compaction has removed the last records
-            self._count(len(part.records))
+            before = future.size
             _append(future, part.records, now_ms, source.epochs.entries())
+            self._count(future.size - before)
         if source.config.flushes or future.recovery_point < source.recovery_point:
             future.flush(now_ms=now_ms)
         was, left = source.directory, self._directories.holding(name)

@@ -34,6 +34,10 @@ RACKS_FROM: Final = 11
 TOPIC_IDS_FROM: Final = 13
 CONSUMER: Final = -1
 """The replica id of consumers."""
+THROTTLED_MS: Final = 100
+"""The time until the quota is looked at again for a follower that gets no records because of it. (Kafka lets the fetch
+wait for as long as any other.)
+"""
 EPOCHS_AT_ONCE: Final = 1000
 """Leader epochs in a response to a follower; it gets later ones from their batches, or with its next fetch."""
 ORDER: Final[dict[int, int]] = {
@@ -94,6 +98,8 @@ class FetchReader:
         sizes, ready = reading.try_read()
         if ready or max_wait_ms <= 0 or not sizes:
             return reading.finish()
+        if reading.is_throttled:
+            max_wait_ms = min(max_wait_ms, THROTTLED_MS)
         self._purgatory.try_complete_else_watch(DelayedFetch(call, reading, sizes, self._run), sizes, max_wait_ms)
         return None
 
@@ -200,6 +206,7 @@ class FetchReading:
         "_responder",
         "_version",
         "context",
+        "is_throttled",
         "min_bytes",
         "results",
     )
@@ -234,6 +241,8 @@ class FetchReading:
         self.min_bytes = min(request.min_bytes, self._max_bytes)  # as Kafka; no cap of max_wait_ms there
         self._ends = 0
         """The sum of the end offsets of a follower's partitions at the last read."""
+        self.is_throttled = False
+        """Whether the quota of a follower withheld records from the last read."""
         self.results: list[Result] = []
         """The partitions of the last read, in the order of the request."""
 
@@ -249,6 +258,7 @@ class FetchReading:
         because the response of a partition must not wait.
         """
         left, found, urgent, denied = self._max_bytes, 0, False, self._denied
+        self.is_throttled = False
         self._ends = 0
         sizes: dict[Replica, int] = {}
         results: list[Result] = []
@@ -270,6 +280,7 @@ class FetchReading:
                     if self._follower >= 0:
                         if size and self._reader.is_throttled(replica, self._follower):
                             data.records, size = b"", 0
+                            self.is_throttled = True
                         self._ends += replica.log.end_offset
                         self._followed(replica, wanted, data)
                         urgent = urgent or self._has_new_start(replica, wanted)

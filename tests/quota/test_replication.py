@@ -98,7 +98,9 @@ def _directory(broker: Broker) -> str:
     return replica.log.directory
 
 
-async def test_a_throttled_move_between_directories_takes_its_time(tmp_path: Path) -> None:
+async def test_a_throttled_move_between_directories_takes_its_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
     async with running_broker(f"{first},{second}") as broker:
         client = await Client.connect(broker.port)
@@ -106,6 +108,16 @@ async def test_a_throttled_move_between_directories_takes_its_time(tmp_path: Pat
         for _ in range(4 * BATCHES):
             await client.produce("t", batch(bytes(BATCH_BYTES)))
         await configure(client, BROKER_RESOURCE, "0", replica_alter_log_dirs_io_max_bytes_per_second=str(4 * RATE))
+        quota = broker.running.quotas.replication.alter_log_dirs
+        counted: list[int] = []
+        await eventually_async(lambda: asyncio.sleep(0, quota.is_limited), bool)
+        record = quota.record
+
+        def count(size: int) -> None:
+            counted.append(size)
+            record(size)
+
+        monkeypatch.setattr(quota, "record", count)
         before = _directory(broker)
         destination = second if str(second) not in before else first
         request = m.AlterReplicaLogDirsRequest
@@ -114,5 +126,9 @@ async def test_a_throttled_move_between_directories_takes_its_time(tmp_path: Pat
         answer = await client.ask(request(dirs=[request.AlterReplicaLogDir(path=str(destination), topics=[topic])]))
         assert answer.results[0].partitions[0].error_code == ErrorCode.NONE
         await eventually_async(lambda: asyncio.sleep(0, _directory(broker)), lambda now: str(destination) in now)
-        assert time.monotonic() - started >= 1.5
+        assert time.monotonic() - started >= 0.75 * 4 * BATCHES * BATCH_BYTES / (4 * RATE)
+        replica = broker.replicas.get("t", 0)
+        assert replica is not None
+        assert sum(counted) == replica.log.size, "what did not fit into a piece does not count"
+        assert max(counted) <= 4 * RATE / 10
         client.close()

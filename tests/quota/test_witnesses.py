@@ -15,15 +15,19 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from odradek.broker_process import BrokerProcess
+from odradek.protocol import messages as m
+from odradek.protocol.errors import ErrorCode
 from odradek.wire import Wire, parse_address
 from tests.broker.wire import fetch_request
 from tests.jvm.kafka import Kafka
 from tests.jvm.tools import run_tool
+from tests.quota.shares import check
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow]
 
 BYTE_RATE = 200_000
 CONNECTION_RATE = 20
+MUTATION_RATE = 5
 ADDRESS = "127.0.0.3"
 """Of the client whose address has a quota."""
 DEMAND = 1.2
@@ -32,10 +36,12 @@ again, and each time later on a busy machine: a measured time has one burst more
 BEFORE_S = 11.0
 MEASURED_S = 22.0
 """Eleven windows of a second count, so what the quota allows repeats after so many seconds; twice that."""
-TOLERANCE = 0.05
 VALUE = bytes(4000)
 LARGEST_BATCH = 16_384
 FETCH_VERSION = 11
+CREATE_VERSION = 7
+DELETE_VERSION = 5
+MUTATED_PARTITIONS = 2
 TIMEOUT_S = 30.0
 API_VERSIONS = bytes.fromhex("0000000a00120000000000010000")
 """An ApiVersions request in version 0 with an empty client id."""
@@ -151,6 +157,32 @@ def connected_per_second(bootstrap: str, source: str) -> float:
     return measure.size / MEASURED_S
 
 
+def mutated_per_second(bootstrap: str) -> float:
+    """The partitions a second that a client creates and deletes. It has no own limit: what the quota allows at once, it
+    allows one time only.
+    """
+    host, port = parse_address(bootstrap)
+    create, delete = m.CreateTopicsRequest, m.DeleteTopicsRequest
+    measure, count, number = Measure(MUTATION_RATE), 0, 0
+    with Wire(host, port, timeout_s=TIMEOUT_S, client_id="mutator") as wire:
+        while measure.goes_on(count):
+            name = f"mutated-{number // 2}"
+            if number % 2:
+                answer = wire.ask(delete(topic_names=[name], timeout_ms=20_000), DELETE_VERSION)
+                error = answer.responses[0].error_code
+            else:
+                topic = create.CreatableTopic(name=name, num_partitions=MUTATED_PARTITIONS, replication_factor=1)
+                answer = wire.ask(create(topics=[topic], timeout_ms=20_000), CREATE_VERSION)
+                error = answer.topics[0].error_code
+            if error == ErrorCode.THROTTLING_QUOTA_EXCEEDED:
+                threading.Event().wait(answer.throttle_time_ms / 1000)  # as Kafka's clients do
+                continue
+            assert error == ErrorCode.NONE, answer
+            count += MUTATED_PARTITIONS
+            number += 1
+    return measure.size / MEASURED_S
+
+
 def fill(bootstrap: str) -> None:
     """Create the topics, one of them with a batch to fetch."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
@@ -176,22 +208,10 @@ def measured(measures: dict[str, Callable[[str], float]], both: dict[str, str]) 
         return {case: each.result(120) for case, each in running.items()}
 
 
-def check(
-    rates: dict[tuple[str, str], float], quotas: dict[str, float], *, kafkas_least: float = 1 - 2 * TOLERANCE
-) -> None:
-    """Each rate is that of its quota. Kafka, which is not under test, shows that the time is measured at the right
-    moments; `kafkas_least` is the share that it has to reach.
-    """
-    shares = {(name, side): rate / quotas[name] for (name, side), rate in sorted(rates.items())}
-    print("\n".join(f"{name} {side} {share:.3f} of the quota" for (name, side), share in shares.items()))
-    for (name, side), share in shares.items():
-        least = 1 - TOLERANCE if side == "odradek" else kafkas_least
-        assert least <= share <= 1 + (TOLERANCE if side == "odradek" else 2 * TOLERANCE), (name, side, shares)
-
-
 QUOTAS: dict[str, tuple[tuple[str, ...], str, float]] = {
     "produce": (("--entity-type", "clients", "--entity-name", "writer"), "producer_byte_rate", BYTE_RATE),
     "fetch": (("--entity-type", "clients", "--entity-name", "reader"), "consumer_byte_rate", BYTE_RATE),
+    "mutate": (("--entity-type", "clients", "--entity-name", "mutator"), "controller_mutation_rate", MUTATION_RATE),
     "connect": (("--entity-type", "ips", "--entity-name", ADDRESS), "connection_creation_rate", CONNECTION_RATE),
 }
 """The entity of each quota, its name and its value."""
@@ -201,6 +221,7 @@ def test_measured_rates_are_within_five_percent_of_the_quota(tmp_path: Path, kaf
     measures: dict[str, Callable[[str], float]] = {
         "produce": produced_per_second,
         "fetch": consumed_per_second,
+        "mutate": mutated_per_second,
         "connect": lambda bootstrap: connected_per_second(bootstrap, ADDRESS),
     }
     with brokers(tmp_path, kafka) as both:
