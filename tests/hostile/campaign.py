@@ -8,6 +8,8 @@
     python -m tests hostile --clients churn,half-open --seconds 30
     python -m tests hostile --survey FILE          the costliest requests of every API, with their outcomes in a file;
                                                    the same command continues a survey whose --minutes are over
+    python -m tests hostile --survey FILE --repeat OTHER   the costliest requests of 1 MB in another survey, one for
+                                                   each API, alone and from 50 connections
     python -m tests hostile --table OURS KAFKAS    the table of two such files
     python -m tests hostile --summary FILE         a table of the sizes in such a file
     python -m tests hostile --stretches            with another column: for how long the event loop served no other
@@ -42,7 +44,7 @@ from tests.hostile.misbehavior import HEADING as HEADING_OF_CLIENTS
 from tests.hostile.misbehavior import client_row, misbehave
 from tests.hostile.requests import SHAPES, Hostile, requests
 from tests.hostile.stretches import MEASURED, Stretch, Stretches
-from tests.hostile.survey import NOT_SENT, read, summary, survey, table
+from tests.hostile.survey import NOT_SENT, read, repeat, summary, survey, table
 
 SIZES: Final = (64_000, 1_000_000)
 WORST_ROWS: Final = 40
@@ -140,7 +142,11 @@ def run_survey(options: argparse.Namespace) -> int:
         target = _Restarted(Path(folder), kafka=options.kafka, is_measured=options.stretches)
         try:
             names = options.apis.lower().split(",") if options.apis else ()
-            complete = survey(target, options.survey, time.monotonic() + options.minutes * 60, names)
+            deadline_s = time.monotonic() + options.minutes * 60
+            if options.repeat:
+                complete = repeat(target, read(options.repeat), options.survey, deadline_s)
+            else:
+                complete = survey(target, options.survey, deadline_s, names)
         finally:
             target.close()
     print("complete" if complete else "the time is over")
@@ -274,6 +280,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--timeout", type=float, default=60.0, help="seconds for one request")
     parser.add_argument("--above", type=float, default=20.0, help="print requests that take the broker this many ms")
     parser.add_argument("--survey", type=Path, help="a file of outcomes, which is created or continued")
+    parser.add_argument("--repeat", type=Path, help="send the costliest requests in this file of another survey")
     parser.add_argument("--table", type=Path, nargs=2, help="files of surveys: of Odradek, of Apache Kafka")
     parser.add_argument("--summary", type=Path, help="a file of a survey")
     parser.add_argument("--stretches", action="store_true", help="measure the stretches of Odradek's event loop")

@@ -130,6 +130,34 @@ def survey(target: Restartable, results: Path, deadline_s: float, names: Iterabl
     return True
 
 
+def repeat(target: Restartable, known: Costs, results: Path, deadline_s: float) -> bool:
+    """Send what was the costliest request of MIDDLE size of each API in another survey, alone and from CROWD
+    connections; returns whether that is complete. So two brokers get the same requests.
+    """
+    costs, served = read(results), versions(target.running)
+    with results.open("a") as file:
+        for attempt in repeated(served, known):
+            if attempt in costs:
+                continue
+            if time.monotonic() > deadline_s:
+                return False
+            file.write(json.dumps([attempt, _cost(target, attempt)]) + "\n")
+            file.flush()
+    return True
+
+
+def repeated(served: Versions, known: Costs) -> Iterator[Attempt]:
+    """The costliest request of MIDDLE size in `known` of each API, in a version that is served: all alone, then all
+    from CROWD connections.
+    """
+    wanted = [
+        next((each for each in costliest(known, key, MIDDLE) if low <= each.version <= high), None)
+        for key, (low, high) in sorted(served.items())
+    ]
+    for crowd in (1, CROWD):
+        yield from (each._replace(connections=crowd) for each in wanted if each is not None)
+
+
 def attempts(served: Versions, costs: Costs) -> Iterator[Attempt]:
     """What is not in `costs` yet, step by step; the caller adds the cost of each before it takes the next one."""
     each_version = [(key, version) for key, (low, high) in served.items() for version in range(low, high + 1)]

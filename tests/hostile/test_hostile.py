@@ -24,7 +24,19 @@ from tests.hostile.existing import measure
 from tests.hostile.misbehavior import misbehave
 from tests.hostile.requests import GROUP, NESTED, NUMBERED, SHAPES, TOPIC, requests
 from tests.hostile.stretches import MEASURED, Stretches
-from tests.hostile.survey import CROWD, SIZES, Attempt, Cost, Costs, attempts, becomes_idle, read, summary, table
+from tests.hostile.survey import (
+    CROWD,
+    SIZES,
+    Attempt,
+    Cost,
+    Costs,
+    attempts,
+    becomes_idle,
+    read,
+    repeated,
+    summary,
+    table,
+)
 from tests.support.eventually import eventually
 
 pytestmark = pytest.mark.slow
@@ -261,6 +273,22 @@ def test_a_survey_goes_from_all_small_requests_to_crowds_of_the_costliest() -> N
     assert [each for each in alone if each[0] == large] == [(large, 2, "strings")]
     crowds = [(each.size, each.version, each.connections) for each in costs if each.connections > 1]
     assert crowds == [(size, 2, CROWD) for size in SIZES]
+
+
+def test_the_costliest_requests_of_a_survey_go_to_another_broker_in_a_version_that_it_serves() -> None:
+    key, other = KEYS["DeleteGroups"], KEYS["Metadata"]
+    known = {
+        Attempt(key, version, shape, "groups_names", size, 1): Cost("1 B", 0.1, 1.0, 1.0, cost, 50)
+        for version, shape, size, cost in (
+            (0, "smallest", SIZES[1], 3.0),
+            (1, "distinct", SIZES[1], 4.0),
+            (2, "strings", SIZES[1], 5.0),
+            (1, "strings", SIZES[0], 9.0),
+        )
+    }
+    wanted = Attempt(key, 1, "distinct", "groups_names", SIZES[1], 1)
+    found = list(repeated({key: (0, 1), other: (0, 12)}, known))
+    assert found == [wanted, wanted._replace(connections=CROWD)]
 
 
 def test_a_survey_continues_from_its_file(tmp_path: Path) -> None:
