@@ -292,12 +292,17 @@ def test_alert_rules_use_metrics_of_the_page_and_are_in_the_documentation(odrade
         assert used <= names, f"{rule['alert']} uses {used - names}, which the page does not have"
 
 
-def test_alert_rules_are_valid_for_prometheus() -> None:
+@pytest.mark.parametrize(
+    "arguments",
+    [("check", "rules", "docs/alerts.yml"), ("test", "rules", "tests/broker/alert_rules.yml")],
+    ids=["valid", "unit tests"],
+)
+def test_alert_rules_in_prometheus(arguments: tuple[str, ...]) -> None:
     promtool = shutil.which("promtool")
     if promtool is None:
         pytest.skip("promtool of Prometheus is not installed")
-    checked = subprocess.run([promtool, "check", "rules", str(ROOT / "docs" / "alerts.yml")], capture_output=True)
-    assert checked.returncode == 0, checked.stderr
+    checked = subprocess.run([promtool, *arguments], cwd=ROOT, capture_output=True)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
 async def test_the_bytes_of_the_quarantine_are_on_the_page(tmp_path: Path) -> None:
