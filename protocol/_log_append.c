@@ -319,7 +319,7 @@ static PyObject *prepare(PyObject *Py_UNUSED(module), PyObject *args)
 {
     PyTypeObject *found[8];
     PyTypeObject *const meta = &PyType_Type;
-    if (!PyArg_ParseTuple(args, "O!O!O!O!O!O!O!O!", meta, &found[0], meta, &found[1], meta, &found[2], meta, &found[3],
+    if (!PyArg_ParseTuple(args, "(O!O!O!O!O!O!O!O!)", meta, &found[0], meta, &found[1], meta, &found[2], meta, &found[3],
                           meta, &found[4], meta, &found[5], meta, &found[6], meta, &found[7]))
         return NULL;
     if (find_slots(found[0], log_names, log_at, LOG_END) < 0 || find_slots(found[1], active_names, &active_at, 1) < 0

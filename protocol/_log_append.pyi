@@ -1,14 +1,6 @@
 from typing import Any
 
+from odradek.protocol.log_append import LogClasses
+
 def append_usual(log: Any, batch: memoryview, is_prepared: bool, leader_epoch: int, now_ms: int, /) -> Any: ...
-def prepare(
-    log: type,
-    segments: type,
-    segment: type,
-    config: type,
-    epochs: type,
-    producers: type,
-    recent: type,
-    result: type,
-    /,
-) -> None: ...
+def prepare(classes: LogClasses, /) -> None: ...

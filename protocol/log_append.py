@@ -35,7 +35,7 @@ def not_in_c(log: Any, batch: memoryview, is_prepared: bool, leader_epoch: int, 
 
 def prepare_in_c(classes: LogClasses) -> None:
     """Take the classes, before the first append."""
-    _log_append.prepare(*classes)
+    _log_append.prepare(classes)
 
 
 def prepare_nothing(classes: LogClasses) -> None:
