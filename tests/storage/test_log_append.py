@@ -47,6 +47,21 @@ def test_a_failed_write_in_c_leaves_the_log_as_it_was(code: int) -> None:
             assert (usage.in_c, log.end_offset) == (2, 3)
 
 
+def test_a_batch_in_a_roll_is_not_appended_to_the_segment_that_a_thread_closes() -> None:
+    usage = Usage()
+    with appending_with(usage.count):
+        log = open_log("/data/topic-0", disk=MemoryDisk())
+        for _ in range(2):
+            log.append(batch(), leader_epoch=0, now_ms=NOW_MS)
+        assert usage.in_c == 1
+        roll = log.start_roll(NOW_MS)
+        assert roll is not None
+        roll.run()
+        log.append(batch(), leader_epoch=0, now_ms=NOW_MS)
+    assert usage.in_c == 1
+    assert [segment.base_offset for segment in log.segments] == [0, 2]
+
+
 def test_an_append_in_c_keeps_no_object() -> None:
     log = open_log("/data/topic-0", disk=MemoryDisk())
     data, epochs = batch(), 1000
