@@ -26,7 +26,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptio
 QUICK = {
     "KIP-101 loss": range(2, 102),
     "KIP-101 divergence": range(36, 136),
-    "KIP-279": range(59, 99),
+    "KIP-279": range(224, 264),
     "KIP-320": range(30, 90),
     "AsyncIsr": range(60),
     "KAFKA-6082": range(5),

@@ -19,7 +19,8 @@ def partition_for(key: str, partition_count: int) -> int:
 
     Java's String.hashCode over UTF-16 units, made positive as Kafka's Utils.abs does it, modulo the count.
     """
-    return _remembered(key, partition_count) if len(key) <= LONGEST_CACHED else _partition(key, partition_count)
+    cached = _remembered if len(key) <= LONGEST_CACHED else _remembered_long
+    return cached(key, partition_count)
 
 
 def _partition(key: str, partition_count: int) -> int:
@@ -30,3 +31,5 @@ def _partition(key: str, partition_count: int) -> int:
 
 
 _remembered: Final = lru_cache(maxsize=4096)(_partition)
+_remembered_long: Final = lru_cache(maxsize=16)(_partition)
+"""One request looks the partition of a name up several times."""
