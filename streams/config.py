@@ -44,6 +44,8 @@ log = logging.getLogger(__name__)
 
 AT_LEAST_ONCE: Final = "at_least_once"
 EXACTLY_ONCE_V2: Final = "exactly_once_v2"
+LIBRDKAFKA: Final = "librdkafka"
+ODRADEK: Final = "odradek"
 EOS_COMMIT_INTERVAL_MS: Final = 100
 PREFIXES: Final = (
     "main.consumer.",
@@ -293,6 +295,12 @@ TABLE: Final[tuple[Property, ...]] = (
     _row("application.server", "", _endpoint, "host:port at which this instance answers queries."),
     _row("buffered.records.per.partition", 1_000, _number(1), "Buffered records at which a partition pauses."),
     _row("client.id", "", _any_text, "The prefix of client names; application.id and the process id by default."),
+    _row(
+        "client.implementation",
+        LIBRDKAFKA,
+        _one_of(LIBRDKAFKA, ODRADEK),
+        f"What reads and writes records: {LIBRDKAFKA}, or clients of {ODRADEK}'s own.",
+    ),
     _row("client.rack", None, _any_text, "The rack of this instance: reads go to nearby replicas."),
     _row("commit.interval.ms", 30_000, _number(0), "How often to commit; 100 with exactly_once_v2."),
     _row("connections.max.idle.ms", None, _number(0), "When clients close idle connections; librdkafka's default."),

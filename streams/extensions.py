@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 
+from odradek.streams.clients import accumulator, received
 from odradek.streams.stores import lru_entries
 
 log = logging.getLogger(__name__)
@@ -14,7 +15,11 @@ log = logging.getLogger(__name__)
 
 def missing_extensions() -> dict[str, str]:
     """The extensions that are not in use: name -> the work that runs in Python instead."""
-    fallbacks = (("_lru_entries", "caches", lru_entries.LruEntries is lru_entries.LruEntriesInPython),)
+    fallbacks = (
+        ("_lru_entries", "caches", lru_entries.LruEntries is lru_entries.LruEntriesInPython),
+        ("_received", "own-consumer", received.ReceivedRecords is received.ReceivedRecordsInPython),
+        ("_accumulator", "own-producer", accumulator.Accumulator is accumulator.AccumulatorInPython),
+    )
     return {name: work for name, work, runs in fallbacks if runs}
 
 

@@ -255,6 +255,7 @@ def test_only_runtime_modules_import_the_clients_and_two_modules_rocksdb() -> No
                 users.get(name.split(".")[0], set()).add(module)
     homes = (
         "odradek.streams.running.",
+        "odradek.streams.clients.",
         "odradek.streams.examples.",
         "odradek.streams.provisioning.topic_admin",
         "odradek.streams.reset",

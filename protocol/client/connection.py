@@ -35,7 +35,7 @@ _TLS: Final = (b"\x15\x03", b"\x16\x03")
 """The first bytes of a TLS record: an alert, a handshake."""
 
 
-class _InFlight(NamedTuple):
+class InFlight(NamedTuple):
     """A request without a response."""
 
     correlation_id: int
@@ -61,7 +61,7 @@ class BrokerConnection:
         self._client_id = client_id
         self._setup_timeout_s = setup_timeout_s
         self._correlation_id = 0
-        self._in_flight: deque[_InFlight] = deque()
+        self._in_flight: deque[InFlight] = deque()
         self._login = security.login
         self._renewal_s: float | None = None
         try:
@@ -183,7 +183,7 @@ class BrokerConnection:
         self._correlation_id += 1
         self._socket.settimeout(timeout_s)
         self._socket.sendall(frame(request_header(key, version, self._correlation_id, self._client_id), body))
-        self._in_flight.append(_InFlight(self._correlation_id, key, version))
+        self._in_flight.append(InFlight(self._correlation_id, key, version))
 
     def _read(self, size: int) -> bytes:
         closed = f"{shown(self.address)} closed the connection; a listener that requires SASL or TLS does so, too"

@@ -12,6 +12,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
+from itertools import groupby
 from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, libversion
@@ -20,7 +21,17 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec
 
 from odradek.protocol.topic_partition import TopicPartition
-from odradek.streams.config import TRANSACTION_TIMEOUT_MS, StreamsConfig, StreamsConfigError, forced
+from odradek.streams.clients.consumer import FetchConsumer
+from odradek.streams.clients.producer import BatchProducer
+from odradek.streams.clients.properties import consumer_settings, producer_settings
+from odradek.streams.config import (
+    LIBRDKAFKA,
+    ODRADEK,
+    TRANSACTION_TIMEOUT_MS,
+    StreamsConfig,
+    StreamsConfigError,
+    forced,
+)
 from odradek.streams.errors import StreamsError
 
 log = logging.getLogger(__name__)
@@ -83,21 +94,21 @@ class Clients:
         self._config = config
         self._isolation = "read_committed" if config.exactly_once else "read_uncommitted"
 
-    def main_consumer(self, thread: str, partition_eof: bool) -> Consumer:
+    def main_consumer(self, thread: str, partition_eof: bool) -> Any:
         """For the records of a thread's tasks. Raises StreamsConfigError."""
         fixed = {**_CONSUMERS, "enable.partition.eof": partition_eof}
         return self._consumer(f"{thread}-consumer", "main.consumer.", _MAIN, fixed)
 
-    def restore_consumer(self, thread: str, fixed: Mapping[str, Any]) -> Consumer:
+    def restore_consumer(self, thread: str, fixed: Mapping[str, Any]) -> Any:
         """For changelogs; `fixed` are the configs that restoration requires. Raises StreamsConfigError."""
         return self._consumer(f"{thread}-restore-consumer", "restore.consumer.", _MAIN, {**_CONSUMERS, **fixed})
 
-    def global_consumer(self, fixed: Mapping[str, Any]) -> Consumer:
+    def global_consumer(self, fixed: Mapping[str, Any]) -> Any:
         """For the topics of global tables. Raises StreamsConfigError."""
         name = f"{self.client_id}-global-consumer"
         return self._consumer(name, "global.consumer.", _MAIN, {**_CONSUMERS, **fixed})
 
-    def group_consumer(self, name: str, group: str, fixed: Mapping[str, Any]) -> Consumer:
+    def group_consumer(self, name: str, group: str, fixed: Mapping[str, Any]) -> Any:
         """For a connector: a consumer that joins `group` by itself, with the application's timeouts, and reads
         committed records. `fixed` are the configs that the connector requires. Raises StreamsConfigError.
         """
@@ -111,9 +122,9 @@ class Clients:
         }
         demanded = {"enable.auto.commit": False, "enable.auto.offset.store": False, "group.id": group, **fixed}
         given = forced("consumer.", {**defaults, **config.prefixed("consumer.")}, demanded)
-        return _make(Consumer, {**self._common(name), **given}, "consumer.")  # type: ignore[no-any-return]
+        return _make(Consumer, {**self._common(name), **given}, "consumer.")
 
-    def producer(self, thread: str, transactional_id: str | None, on_delivery: OnDelivery) -> Producer:
+    def producer(self, thread: str, transactional_id: str | None, on_delivery: OnDelivery) -> Any:
         """For all records that a thread's tasks write; `on_delivery` is called for failed records only. Raises
         StreamsConfigError.
         """
@@ -124,14 +135,16 @@ class Clients:
             defaults["transaction.timeout.ms"] = TRANSACTION_TIMEOUT_MS
         given = forced("producer.", {**defaults, **self._config.prefixed("producer.")}, fixed)
         made = {**self._common(f"{thread}-producer"), **given, "on_delivery": on_delivery}
-        return _make(Producer, made, "producer.")  # type: ignore[no-any-return]
+        if self._config["client.implementation"] == ODRADEK:
+            return _make(lambda given: BatchProducer(producer_settings(given), on_delivery), made, "producer.", ODRADEK)
+        return _make(Producer, made, "producer.")
 
     def admin(self) -> AdminClient:
         """For topic administration. Raises StreamsConfigError."""
         made = {**self._common(f"{self.client_id}-admin"), **self._config.prefixed("admin.client.")}
         return _make(AdminClient, made, "admin.client.")  # type: ignore[no-any-return]
 
-    def _consumer(self, name: str, prefix: str, defaults: Mapping[str, Any], fixed: Mapping[str, Any]) -> Consumer:
+    def _consumer(self, name: str, prefix: str, defaults: Mapping[str, Any], fixed: Mapping[str, Any]) -> Any:
         demanded = dict(fixed)
         defaults = {**defaults, "isolation.level": self._isolation}
         if self._config.exactly_once:
@@ -140,7 +153,9 @@ class Clients:
         rack = self._config["client.rack"]
         given = forced(prefix, {**defaults, **self._config.prefixed("consumer.", prefix)}, demanded)
         made = {**self._common(name), **({"client.rack": rack} if rack else {}), **given}
-        return _make(Consumer, made, prefix)  # type: ignore[no-any-return]
+        if self._config["client.implementation"] == ODRADEK:
+            return _make(lambda given: FetchConsumer(consumer_settings(given)), made, prefix, ODRADEK)
+        return _make(Consumer, made, prefix)
 
     def _common(self, name: str) -> dict[str, Any]:
         config = self._config
@@ -158,14 +173,14 @@ class Clients:
         }
 
 
-def _make(kind: Any, properties: Mapping[str, Any], prefix: str) -> Any:
+def _make(kind: Any, properties: Mapping[str, Any], prefix: str, implementation: str = LIBRDKAFKA) -> Any:
     try:
         return kind(dict(properties))
     except (KafkaException, ValueError, TypeError) as error:
         problem = error.args[0]
         detail = problem.str() if isinstance(problem, KafkaError) else str(problem)
         raise StreamsConfigError(
-            f"librdkafka rejects a property (it receives those with prefix {prefix}*): {detail}"
+            f"{implementation} rejects a property (it receives those with prefix {prefix}*): {detail}"
         ) from error
 
 
@@ -228,4 +243,33 @@ def high_watermarks(
         # the whole cluster refreshes them for the next call.
         with contextlib.suppress(KafkaException):
             admin.list_topics(timeout=timeout_s)
+    return found
+
+
+def take_batch(consumer: Any, most: int, timeout_s: float) -> list[Any]:
+    """The available records, or else the first to arrive; none after the timeout."""
+    if isinstance(consumer, FetchConsumer):
+        return consumer.consume(most, timeout_s)
+    messages: list[Message] = consumer.consume(most, 0)
+    if not messages and timeout_s > 0:  # `consume` with a timeout would wait until the batch is full
+        first = consumer.poll(timeout_s)
+        if first is not None:
+            messages = [first, *consumer.consume(most - 1, 0)]
+    return messages
+
+
+def by_partition(messages: list[Any]) -> dict[TopicPartition, list[Any]]:
+    """Group messages by partition; they arrive in runs of one partition."""
+    kind = type(messages[0])  # that of the client; no lookup a record
+    topics = list(map(kind.topic, messages))
+    partitions = list(map(kind.partition, messages))
+    place: TopicPartition = (topics[0], partitions[0])
+    if topics.count(place[0]) == partitions.count(place[1]) == len(messages):
+        return {place: messages}
+    found: dict[TopicPartition, list[Any]] = {}
+    start = 0
+    for place, run in groupby(zip(topics, partitions, strict=True)):
+        end = start + sum(1 for _ in run)
+        found.setdefault(place, []).extend(messages[start:end])
+        start = end
     return found

@@ -32,7 +32,8 @@ from odradek.streams.queries import FairLock
 from odradek.streams.records import TaskId
 from odradek.streams.running import checkpoints
 from odradek.streams.running.application import now_ms
-from odradek.streams.running.restoration import RestoreListener, take_batch
+from odradek.streams.running.client import take_batch
+from odradek.streams.running.restoration import RestoreListener
 from odradek.streams.running.state_directory import StateDirectory
 from odradek.streams.running.store_formats import StoreFormats, format_of
 from odradek.streams.sensors import StreamsMetrics

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from itertools import groupby
 from typing import Final
 
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, KafkaException, Message
@@ -17,6 +16,7 @@ from confluent_kafka import TopicPartition as Position
 
 from odradek.protocol.topic_partition import TopicPartition
 from odradek.streams.errors import StreamsError
+from odradek.streams.running.client import by_partition, take_batch
 
 log = logging.getLogger(__name__)
 
@@ -132,16 +132,11 @@ class RecordReader:
 
     def poll(self, timeout_s: float) -> dict[TopicPartition, list[Message]]:
         """Records by partition, in their order; none after `timeout_s`. Raises StreamsError."""
-        consumer = self._consumer
-        messages = consumer.consume(self.batch, 0)
-        if not messages and timeout_s > 0:
-            first = consumer.poll(timeout_s)
-            if first is None:
-                return {}
-            messages = [first, *consumer.consume(self.batch - 1, 0)]
+        messages = take_batch(self._consumer, self.batch, timeout_s)
         if not messages:
             return {}
-        if any(map(Message.error, messages)):  # a KafkaError must not be compared with None: it fails at that
+        # A KafkaError must not be compared with None: it fails at that.
+        if any(map(type(messages[0]).error, messages)):
             return self._sort_out(messages)
         found = by_partition(messages)
         self.returned.update(found)
@@ -201,22 +196,6 @@ class RecordReader:
                 "none: set it for the application or for the source, or commit an offset"
             )
         return OFFSET_BEGINNING if policy == "earliest" else OFFSET_END
-
-
-def by_partition(messages: list[Message]) -> dict[TopicPartition, list[Message]]:
-    """Group messages by partition; they arrive in runs of one partition."""
-    topics = list(map(Message.topic, messages))
-    partitions = list(map(Message.partition, messages))
-    place: TopicPartition = (topics[0], partitions[0])  # type: ignore[assignment]
-    if topics.count(place[0]) == partitions.count(place[1]) == len(messages):
-        return {place: messages}
-    found: dict[TopicPartition, list[Message]] = {}
-    start = 0
-    for place, run in groupby(zip(topics, partitions, strict=True)):  # type: ignore[assignment]
-        end = start + sum(1 for _ in run)
-        found.setdefault(place, []).extend(messages[start:end])
-        start = end
-    return found
 
 
 def _shown(offset: int) -> str:

@@ -42,7 +42,7 @@ from confluent_kafka import TopicPartition as Position
 from odradek.protocol.topic_partition import TopicPartition
 from odradek.streams.errors import StreamsError, TaskCorruptedError
 from odradek.streams.records import TaskId
-from odradek.streams.running.record_reader import by_partition
+from odradek.streams.running.client import by_partition, take_batch
 from odradek.streams.running.standby_listener import StandbyUpdateListener, SuspendReason
 from odradek.streams.running.task_state import TaskState
 
@@ -383,7 +383,7 @@ class Restorer:
         batch.
         """
         failed: list[Message] = []
-        if any(map(Message.error, messages)):
+        if messages and any(map(type(messages[0]).error, messages)):
             failed = [message for message in messages if message.error() is not None]
             messages = [message for message in messages if message.error() is None]
         if messages:
@@ -402,7 +402,8 @@ class Restorer:
         if end is not None and last >= end:
             batch = [message for message in batch if message.offset() < end]  # type: ignore[operator]
             last = end - 1
-        columns = (map(get, batch) for get in (Message.key, Message.value, Message.timestamp))  # no lookup a record
+        kind = type(batch[0])  # that of the client; no lookup a record
+        columns = (map(get, batch) for get in (kind.key, kind.value, kind.timestamp))
         records = [
             (key, value, timestamp, None)
             for key, value, (_, timestamp) in zip(*columns, strict=True)
@@ -516,18 +517,6 @@ class Restorer:
             with self.guard:
                 for state in _states(self._changelogs.values()):
                     state.checkpoint()
-
-
-def take_batch(consumer: Consumer, most: int, timeout_s: float) -> list[Message]:
-    """The available records, or else the first to arrive; `consume` with a timeout would wait until the batch is
-    full.
-    """
-    messages: list[Message] = consumer.consume(most, 0)
-    if not messages and timeout_s > 0:
-        first = consumer.poll(timeout_s)
-        if first is not None:
-            messages = [first, *consumer.consume(most - 1, 0)]
-    return messages
 
 
 def _states(changelogs: Iterable[_Changelog]) -> list[TaskState]:

@@ -29,6 +29,8 @@ EXTENSIONS = (
     "odradek.protocol._log_append",
     "odradek.protocol._legacy",
     "odradek.protocol._offset_map",
+    "odradek.streams.clients._accumulator",
+    "odradek.streams.clients._received",
     "odradek.streams.stores._lru_entries",
 )
 TIMEOUT_S = 30.0

@@ -11,13 +11,19 @@ from types import ModuleType
 
 import pytest
 
+import odradek.streams.clients
 import odradek.streams.stores
 from odradek.streams import STRING, Consumed, KafkaStreams, Produced, StreamsBuilder
+from odradek.streams.clients import accumulator, received
 from odradek.streams.errors import StreamsError
 from odradek.streams.extensions import missing_extensions
 from odradek.streams.stores import lru_entries
 
-USERS = {"_lru_entries": (odradek.streams.stores, lru_entries)}
+USERS = {
+    "_lru_entries": (odradek.streams.stores, lru_entries),
+    "_received": (odradek.streams.clients, received),
+    "_accumulator": (odradek.streams.clients, accumulator),
+}
 """The package of each extension, and the module that uses it."""
 
 
@@ -66,7 +72,9 @@ def test_a_client_logs_one_warning_for_all_missing_extensions(
     assert missing_extensions().keys() == USERS.keys()
     with caplog.at_level(logging.WARNING):
         start(tmp_path)
-    assert warnings(caplog) == ["C extensions missing, using pure Python modules=_lru_entries slow=caches"]
+    (warning,) = warnings(caplog)
+    modules, works = ",".join(USERS), "caches,own-consumer,own-producer"
+    assert warning == f"C extensions missing, using pure Python modules={modules} slow={works}"
 
 
 @pytest.mark.skipif(bool(missing_extensions()), reason="built without a C compiler")

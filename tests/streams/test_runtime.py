@@ -58,8 +58,11 @@ def stage(odradek: BrokerProcess, tmp_path: Path) -> Stage:
 # ---- from source to sink
 
 
-@pytest.mark.parametrize("guarantee", ["at_least_once", "exactly_once_v2"])
-def test_words_are_counted_over_restarts(broker: Broker, tmp_path: Path, guarantee: str) -> None:
+@pytest.mark.parametrize(
+    ("guarantee", "client"),
+    [("at_least_once", "librdkafka"), ("exactly_once_v2", "librdkafka"), ("exactly_once_v2", "odradek")],
+)
+def test_words_are_counted_over_restarts(broker: Broker, tmp_path: Path, guarantee: str, client: str) -> None:
     stage = Stage(broker, tmp_path)
     stage.make_topics()
     words: list[str] = []
@@ -67,7 +70,7 @@ def test_words_are_counted_over_restarts(broker: Broker, tmp_path: Path, guarant
         fresh = [f"word{number % 7}" for number in range(350)]
         words += fresh
         stage.write(fresh)
-        with stage.running(processing_guarantee=guarantee) as streams:
+        with stage.running(processing_guarantee=guarantee, client_implementation=client) as streams:
             found = stage.await_counts(Counter(words))
             assert streams.state is State.RUNNING
         assert streams.state is State.NOT_RUNNING

@@ -42,7 +42,7 @@ OF_LIBRDKAFKA = set(SOCKETS)
 """Properties of connections, whose defaults are those of librdkafka."""
 LATER = {"errors.dead.letter.queue.topic.name", "processor.wrapper.class"}
 """Properties of releases after 3.9 (KIP-1034, KIP-1112)."""
-OURS = {"gc.young.objects", "rocksdb.memory.max.bytes"}
+OURS = {"client.implementation", "gc.young.objects", "rocksdb.memory.max.bytes"}
 """Properties that Kafka has not."""
 
 

@@ -1,0 +1,143 @@
+"""Records of a Fetch response: the implementation in C beside the one in Python, and both beside what was written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from odradek.protocol import batch as batches
+from odradek.protocol.compression import Codec
+from odradek.protocol.records import Record
+from odradek.streams.clients import received
+from odradek.streams.clients.received import ReceivedRecordsInPython, inflate
+
+KINDS = [received.ReceivedRecords, ReceivedRecordsInPython]
+parts = st.none() | st.binary(max_size=20)
+headers = st.lists(st.tuples(st.text(max_size=5), parts), max_size=2).map(tuple)
+
+
+class Written(NamedTuple):
+    """One batch of a log."""
+
+    data: bytes
+    records: list[Record]
+    producer_id: int
+    aborts: bool | None
+    """Whether it is a marker that aborts; None for records."""
+
+
+@st.composite
+def logs(draw: st.DrawFn) -> list[Written]:
+    """Batches with gaps, of two transactional producers and others, with markers."""
+    offset, log = draw(st.integers(0, 1000)), []
+    for _ in range(draw(st.integers(0, 6))):
+        producer_id = draw(st.sampled_from([-1, 7, 8]))
+        if producer_id >= 0 and draw(st.integers(0, 3)) == 0:
+            commit = draw(st.booleans())
+            data = batches.control_batch(
+                commit=commit,
+                coordinator_epoch=0,
+                base_offset=offset,
+                timestamp_ms=0,
+                producer_id=producer_id,
+                producer_epoch=0,
+            )
+            log.append(Written(bytes(data), [], producer_id, not commit))
+            offset += 1
+            continue
+        deltas = sorted(draw(st.sets(st.integers(0, 9), min_size=1, max_size=4)))
+        records = [
+            Record(offset + each, draw(st.integers(0, 2**40)), draw(parts), draw(parts), draw(headers))
+            for each in deltas
+        ]
+        last = offset + deltas[-1] + draw(st.integers(0, 2))  # compaction may have removed the last records
+        data = batches.build(
+            records,
+            base_offset=offset,
+            last_offset=last,
+            codec=draw(st.sampled_from(list(Codec))),
+            producer_id=producer_id,
+            producer_epoch=0 if producer_id >= 0 else -1,
+            base_sequence=0 if producer_id >= 0 else -1,
+            transactional=producer_id >= 0,
+            leader_epoch=draw(st.integers(0, 5)),
+        )
+        log.append(Written(bytes(data), records, producer_id, None))
+        offset = last + 1
+    return log
+
+
+def fields(record: Any) -> tuple[Any, ...]:
+    """All that a record returns."""
+    return (
+        record.topic(),
+        record.partition(),
+        record.offset(),
+        record.timestamp(),
+        record.key(),
+        record.value(),
+        record.headers(),
+        record.error(),
+    )
+
+
+def aborted_of(log: list[Written]) -> tuple[list[tuple[int, int]], list[Record]]:
+    """The aborted transactions as a broker returns them, and the committed records."""
+    aborted, committed, open_ = [], [], {}
+    for each in log:
+        if each.aborts is None and each.producer_id >= 0:
+            open_.setdefault(each.producer_id, []).append(each)
+        elif each.aborts is not None:
+            mine = open_.pop(each.producer_id, [])
+            if each.aborts and mine:
+                aborted.append((mine[0].records[0].offset, each.producer_id))
+            committed += [] if each.aborts else [record for one in mine for record in one.records]
+        else:
+            committed += each.records
+    committed += [record for mine in open_.values() for one in mine for record in one.records]
+    return sorted(aborted), sorted(committed)
+
+
+def steps(kind: Any, data: bytes, start: int, aborted: list[tuple[int, int]], most: int) -> Iterator[Any]:
+    reader = kind(data, "t", 3, start, aborted, inflate)
+    yield reader.next_offset, reader.leader_epoch
+    while True:
+        found = reader.take(most)
+        yield [fields(each) for each in found], reader.position
+        if not found:
+            return
+
+
+@given(logs(), st.integers(0, 30), st.integers(1, 5), st.integers(0, 60))
+def test_both_implementations_return_the_committed_records(
+    log: list[Written], ahead: int, most: int, missing: int
+) -> None:
+    aborted, committed = aborted_of(log)
+    data = b"".join(each.data for each in log)
+    start = (batches.read_header(data).base_offset if log else 0) + ahead
+    runs = [list(steps(kind, data, start, aborted, most)) for kind in KINDS]
+    assert runs[0] == runs[1]
+    found = [row for rows, _ in runs[0][1:] for row in rows]
+    expected = [
+        ("t", 3, each.offset, (1, each.timestamp_ms), each.key, each.value, list(each.headers) or None, None)
+        for each in committed
+        if each.offset >= start
+    ]
+    assert found == expected
+    assert all(one[2] < two[2] for one, two in pairwise(found))
+    assert runs[0][-1][1] == max(start, batches.read_header(log[-1].data).next_offset if log else start)
+    part = data[: max(0, len(data) - missing)]  # the last batch of a response may be incomplete
+    assert list(steps(KINDS[0], part, start, aborted, most)) == list(steps(KINDS[1], part, start, aborted, most))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_damaged_batch_is_an_error(kind: Any) -> None:
+    data = bytearray(batches.build([Record(5, 1, b"k", b"v")], base_offset=5))
+    data[-1] ^= 1
+    with pytest.raises(ValueError, match="batch at offset 5"):
+        kind(data, "t", 0, 5, (), inflate).take(1)
