@@ -13,7 +13,7 @@ KAFKA_STORAGE_ERROR. Without a file descriptor only the request fails (`descript
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, NoReturn
 
 from odradek.protocol.batch import CONTROL, HEADER_SIZE, MAX_DECOMPRESSED, TRANSACTIONAL, Buffer, Header, stamp
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -163,29 +163,29 @@ class Log(FolderChanges):
         if self.failure is not None:
             self._refuse()
         try:
-            appended = _append_usual(self, batch, leader_epoch, now_ms, origin, api_version, verification)
+            usual = _append_usual(self, batch, leader_epoch, now_ms, origin, api_version, verification)
         except OSError as error:
             self._undo(self._segments.active, self._segments.active.size, error)
-        if appended is not None:
-            return appended
-        config = self.config
+        if usual is not None:
+            return usual
+        config, sent = self.config, None if may_roll else _header_of(batch)
         view, header = admit(batch, config, origin, api_version, now_ms, max_decompressed)
-        first_offset, max_timestamp = self.end_offset, header.max_timestamp
+        first_offset, max_timestamp, marker = self.end_offset, header.max_timestamp, None
         last_offset = first_offset + header.last_offset_delta
-        marker = None
         if header.producer_id >= 0 or header.attributes & TRANSACTIONAL:
             marker = marker_in(view, 0, header) if header.attributes & CONTROL else None
             known = self.producers.check(header, origin, first_offset, marker, verification)
             if known is not None:
-                return Appended(
-                    known.first_offset, known.last_offset, known.timestamp, known.timestamp, self.start_offset, True
-                )
+                first, last, time_ms = known.first_offset, known.last_offset, known.timestamp
+                return Appended(first, last, time_ms, time_ms, self.start_offset, True)
         if leader_epoch != self.epochs.latest:
             self.begin_epoch(leader_epoch)
         segment = self._segments.active
         staged = batch.staged_in(self.folder) if type(batch) is Prepared else None
         if staged is not None or segment.should_roll(config, len(view), last_offset, max_timestamp, now_ms):
-            segment = self._roll(first_offset, now_ms, may_roll=may_roll)
+            if not may_roll and segment.size:
+                _leave_as_sent(batch, sent)
+            segment = self._roll(first_offset, now_ms)
         head = bytearray(view[:HEADER_SIZE]) if view.readonly else None
         stamp(view if head is None else head, 0, first_offset, leader_epoch)
         size = segment.size
@@ -316,12 +316,8 @@ class Log(FolderChanges):
             self._begin_roll(self.end_offset, now_ms)
         return self._rolling
 
-    def _roll(self, base_offset: int, now_ms: int, *, may_roll: bool = True) -> Segment:
-        """A new active segment, with a snapshot of the producers for it; an empty active one stays. Unless `may_roll`
-        this raises SegmentFull in place of work.
-        """
-        if not may_roll and self._segments.active.size:
-            raise SegmentFull
+    def _roll(self, base_offset: int, now_ms: int) -> Segment:
+        """A new active segment, with a snapshot of the producers for it; an empty active one stays."""
         self.settle_roll()
         base_offset = max(base_offset, self.end_offset)
         active = self._segments.active
@@ -585,3 +581,16 @@ def _append_usual(
     elif type(batch) is Prepared and batch.staged is None:
         return append_usual(log, batch.view, True, leader_epoch, now_ms)  # type: ignore[no-any-return]
     return None
+
+
+def _header_of(batch: Buffer | Prepared | None) -> bytes | None:
+    """The header of a batch that `admit` may change in place."""
+    return bytes(batch[:HEADER_SIZE]) if type(batch) is memoryview and not batch.readonly else None
+
+
+def _leave_as_sent(batch: Buffer | Prepared | None, header: bytes | None) -> NoReturn:
+    """Undo what `admit` has changed, which it would not find in the batch when that comes again; raises SegmentFull."""
+    if header is not None:
+        assert type(batch) is memoryview
+        batch[: len(header)] = header
+    raise SegmentFull

@@ -44,7 +44,7 @@ SETTINGS = {
     "zookeeper.session.timeout.ms": "6000",
 }
 """The properties of every broker, Kafka's and Odradek's."""
-TOPIC_CONFIG = {"min.insync.replicas": "2", "segment.bytes": "4096"}
+TOPIC_CONFIG = {"min.insync.replicas": "2", "segment.bytes": "1024"}
 ONCE = {"once": PRODUCERS["once"]}
 Plan = Mapping[str, Sequence[Sequence[int]]]
 """The replicas of every partition, by topic."""

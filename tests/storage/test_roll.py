@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from odradek.protocol.batch import read_header, stamp_log_append_time
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.storage.config import LogConfig
 from odradek.storage.disk import OsDisk
@@ -57,6 +58,24 @@ def test_a_batch_that_may_not_roll_changes_nothing() -> None:
     assert (bases(log), log.end_offset, all_bytes(log), disk.plan.calls) == ([0], 5, before, calls)
     assert append(log, 5) == 5
     assert bases(log) == [0, 5]
+
+
+@pytest.mark.parametrize("time", ["CreateTime", "LogAppendTime"])
+def test_a_batch_that_waits_for_its_segment_is_validated_as_the_client_sent_it(time: str) -> None:
+    log = open_log(PATH, replace(CONFIG, message_timestamp_type=time), disk=MemoryDisk())
+    append(log, 0)
+    data = batch(1, size=30)
+    if time == "CreateTime":
+        stamp_log_append_time(data, 0, read_header(data), NOW_MS + 7)  # not the time of its record, which Kafka keeps
+    assert log.start_roll(NOW_MS) is not None
+    sent = bytes(data)
+    with pytest.raises(SegmentFull):
+        log.append(data, leader_epoch=0, now_ms=NOW_MS, may_roll=False)
+    assert bytes(data) == sent
+    other = open_log("/data/topic-1", log.config, disk=MemoryDisk())
+    for target in (log, other):
+        target.append(memoryview(bytearray(sent)), leader_epoch=0, now_ms=NOW_MS)
+    assert all_bytes(log)[-len(sent) :][8:] == all_bytes(other)[8:]
 
 
 def test_a_batch_that_fills_an_empty_segment_needs_no_roll(tmp_path: Path) -> None:
