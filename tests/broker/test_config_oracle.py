@@ -425,7 +425,7 @@ async def is_open(port: int) -> bool:
     """Whether the port accepts connections."""
     try:
         (await Client.connect(port)).close()
-    except ConnectionRefusedError:
+    except (ConnectionRefusedError, ConnectionResetError):  # after it was taken, too
         return False
     return True
 
