@@ -154,6 +154,11 @@ def focused(page: Page, text: str) -> None:
     raise AssertionError(f"Tab does not reach {text!r}")
 
 
+def has_focus(page: Page, name: str) -> None:
+    """Await that the field which a page begins with has the focus: the browser gives it after the page is loaded."""
+    page.wait_for_function("name => document.activeElement.name === name", arg=name)
+
+
 def test_a_topic_is_created_written_and_configured_with_the_keyboard_alone(open_page: Callable[..., Page]) -> None:
     page = open_page("/")
     page.keyboard.press("Tab")
@@ -168,7 +173,8 @@ def test_a_topic_is_created_written_and_configured_with_the_keyboard_alone(open_
     focused(page, "Create topic")
     page.keyboard.press("Enter")
     page.wait_for_url("**/topics/new")
-    page.keyboard.type("keyboard")  # the field has the focus
+    has_focus(page, "name")
+    page.keyboard.type("keyboard")
     focused(page, "partitions")
     page.keyboard.type("2")
     page.keyboard.press("Enter")
@@ -177,6 +183,7 @@ def test_a_topic_is_created_written_and_configured_with_the_keyboard_alone(open_
     focused(page, "Produce")
     page.keyboard.press("Enter")
     page.wait_for_url("**/messages/new")
+    has_focus(page, "value")
     page.keyboard.type('{"typed": true}')
     focused(page, "Produce")
     page.keyboard.press("Enter")

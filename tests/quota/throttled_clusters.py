@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -29,6 +30,8 @@ FETCH_BYTES: Final = 5 * len(BATCH)
 one that have no room would count, and would be fetched again.
 """
 TIMEOUT_S: Final = 30.0
+LATER: Final = 10
+"""Seconds by which a measured time may end later."""
 CREATE_TOPICS: Final = 5
 PRODUCE: Final = 9
 PROPERTIES: Final = {
@@ -108,16 +111,24 @@ def size_of(path: Path) -> int:
         return 0
 
 
-def growth(read: Callable[[], int], before_s: float, measured_s: float) -> float:
-    """The units a second by which `read` grows within `measured_s`, which begin `before_s` after its first ones."""
+def growth(read: Callable[[], int], before_s: float, measured_s: int, least: float = 0.0) -> float:
+    """The units a second by which `read` grows within `measured_s`, which begin `before_s` after its first ones.
+
+    A machine that stands still for a second makes any throttle show less. So while `measured_s` have less than `least`,
+    which is units a second, they begin and end a second later, at most ten times.
+    """
     eventually(read, lambda size: size > 0)
     start_s = time.monotonic()
-    sizes = []
-    for moment_s in (before_s, before_s + measured_s):
-        threading.Event().wait(max(0.0, start_s + moment_s - time.monotonic()))  # a time is measured: no event ends it
-        sizes.append((time.monotonic(), read()))
-    (first_s, first), (last_s, last) = sizes
-    return (last - first) / (last_s - first_s)
+    readings: deque[tuple[float, int]] = deque(maxlen=measured_s + 1)
+    rate = 0.0
+    for second in range(measured_s + LATER + 1):
+        due_s = start_s + before_s + second
+        threading.Event().wait(max(0.0, due_s - time.monotonic()))  # a time is measured: no event ends it
+        readings.append((time.monotonic(), read()))
+        (first_s, first), (last_s, last) = readings[0], readings[-1]
+        if len(readings) > measured_s and (rate := (last - first) / (last_s - first_s)) >= least:
+            break
+    return rate
 
 
 @contextmanager
