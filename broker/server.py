@@ -31,7 +31,7 @@ from odradek.broker.metrics.broker_metrics import ApiMetrics
 from odradek.broker.network.addresses import Addresses
 from odradek.broker.network.dispatcher import Dispatcher
 from odradek.broker.replication.partition import Replicas
-from odradek.broker.runtime.collector import FullCollections, collect_young_objects_only
+from odradek.broker.runtime.collector import FullCollections, YoungCollections, collect_young_objects_only
 from odradek.broker.runtime.loop_watchdog import LoopWatchdog
 from odradek.broker.runtime.open_files import raise_open_file_limit, warn_of_low_open_file_limit
 from odradek.broker.runtime.request_tasks import RequestTasks
@@ -215,10 +215,12 @@ async def _serve(config: BrokerConfig, on_ready: OnReady, data: str, metrics: tu
     close_metrics = _serve_metrics(broker, metrics)
     collect_young_objects_only()
     on_ready(broker.broker_id, broker.host, broker.port, data)
+    young_collections = YoungCollections(loop)
     full_collections = FullCollections(loop)  # after the announcement: it counts all objects
     loading = loop.run_in_executor(None, load_libraries)  # while file descriptors are free
     await stop.wait()
     log.info("stopping")
+    young_collections.close()
     full_collections.close()
     await loading
     close_metrics()

@@ -223,7 +223,7 @@ def produce(bootstrap: str, topic: str, records: int, batch_records: int, rate_m
 def _in_process(work: Callable[..., None], *arguments: Any) -> Callable[[], Cpu]:
     """Run `work` in a process; the returned function waits for its end and returns the CPU seconds of the work."""
     ours, theirs = multiprocessing.Pipe()
-    # Not forked: librdkafka's threads in this process may hold a lock, which nobody would release in the copy.
+    # Not forked: librdkafka's threads in this process may hold a lock, which no thread would release in the copy.
     process = multiprocessing.get_context("spawn").Process(target=_measured, args=(theirs, work, *arguments))
     process.start()
 

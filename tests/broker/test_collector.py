@@ -118,6 +118,39 @@ asyncio.run(main())
 print(json.dumps(max(examined, default=0)))
 """
 
+TIMER = """
+import asyncio, gc, json
+from odradek.broker.runtime import collector
+
+def keep(phase, info):
+    if phase == "start":
+        examined.append(len(gc.get_objects(generation=0)))
+
+async def replace(count):
+    for number in range(count):
+        old.pop()
+        new.append([number])
+        if not number % 1_000:
+            await asyncio.sleep(0)
+
+async def main():
+    collector.YOUNG_INTERVAL_S = 0
+    timer = collector.YoungCollections(asyncio.get_running_loop())
+    await replace(50_000)
+    timer.close()
+    of_timer = max(examined)
+    examined.clear()
+    await replace(50_000)
+    collector.examine_young_objects()
+    print(json.dumps([of_timer, max(examined)]))
+
+examined, new = [], []
+old = [[number] for number in range(100_000)]
+collector.collect_young_objects_only()
+gc.callbacks.append(keep)
+asyncio.run(main())
+"""
+
 
 @pytest.fixture(scope="module")
 def measured() -> tuple[list[tuple[int, int]], bool, int]:
@@ -155,3 +188,10 @@ def test_an_old_cycle_is_freed_once_there_are_twice_as_many_objects_until_the_en
 def test_objects_of_a_request_do_not_accumulate_while_those_of_another_are_freed() -> None:
     outcome = subprocess.run([sys.executable, "-c", TURNS], capture_output=True, check=True, text=True)
     assert 0 < json.loads(outcome.stdout) < 2 * YOUNG_OBJECTS
+
+
+def test_new_objects_do_not_accumulate_while_as_many_old_ones_are_freed_as_long_as_the_timer_runs() -> None:
+    outcome = subprocess.run([sys.executable, "-c", TIMER], capture_output=True, check=True, text=True)
+    of_timer, without = json.loads(outcome.stdout)
+    assert 0 < of_timer < YOUNG_OBJECTS
+    assert without > 4 * YOUNG_OBJECTS
