@@ -37,7 +37,7 @@ from odradek.broker.runtime.open_files import raise_open_file_limit, warn_of_low
 from odradek.broker.runtime.request_tasks import RequestTasks
 from odradek.broker.runtime.stop_signals import stop_signals
 from odradek.broker.runtime.timers import LoopTimers
-from odradek.protocol.compression import load_libraries
+from odradek.protocol.compression import import_under
 from odradek.protocol.extensions import missing_extensions
 from odradek.storage.descriptors import RESERVE
 
@@ -198,6 +198,7 @@ def run(config: BrokerConfig, *, on_ready: OnReady, metrics: tuple[str, int] | N
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     raise_open_file_limit()
     RESERVE.fill()
+    import_under(RESERVE.lent)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(_serve(config, on_ready, os.path.abspath(config.log_dirs[0]), metrics))
 
@@ -217,12 +218,10 @@ async def _serve(config: BrokerConfig, on_ready: OnReady, data: str, metrics: tu
     on_ready(broker.broker_id, broker.host, broker.port, data)
     young_collections = YoungCollections(loop)
     full_collections = FullCollections(loop)  # after the announcement: it counts all objects
-    loading = loop.run_in_executor(None, load_libraries)  # while file descriptors are free
     await stop.wait()
     log.info("stopping")
     young_collections.close()
     full_collections.close()
-    await loading
     close_metrics()
     await broker.stop()
     log.info("stopped")

@@ -13,12 +13,15 @@ For any input, `decompress` allocates no more than a small multiple of the input
 more, and stops at the caller's limit. It checks the lengths in frames against the maximum that the format can yield
 from so many bytes before it uses them.
 
-A codec's library is imported at its first use, for a fast start, or by `load_libraries`.
+A codec's library is imported at its first use: a start is faster, and a process whose clients use none of them saves 3
+MB. The import opens files, for which a process may lend descriptors that it holds in reserve (`import_under`).
 """
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from enum import IntEnum
 from typing import Final, NoReturn
 
@@ -41,16 +44,30 @@ class DecompressedTooLarge(KafkaError):  # noqa: N818 - named after the response
     """MESSAGE_TOO_LARGE: the data decompresses to more bytes than the limit of the caller."""
 
 
-def load_libraries() -> None:
-    """Import the libraries of all codecs; afterwards none of them opens a file.
+_imported: Final = {int(Codec.NONE)}
+_lend: Callable[[], AbstractContextManager[None]] = nullcontext
 
-    No codec runs, so the code of a library takes no memory before its first use.
-    """
-    import zlib  # noqa: F401
 
-    import cramjam  # noqa: F401
-    import zstandard  # noqa: F401
-    from lz4 import frame  # noqa: F401
+def import_under(lend: Callable[[], AbstractContextManager[None]]) -> None:
+    """Have this process import the library of each codec within a context that `lend` makes."""
+    global _lend
+    _lend = lend
+
+
+def _import_library(codec: int) -> None:
+    """Import all that a codec needs, so that the imports in its functions open no file. Raises ImportError, OSError."""
+    with _lend():
+        match codec:
+            case Codec.GZIP:
+                import zlib  # noqa: F401
+            case Codec.SNAPPY:
+                import cramjam
+            case Codec.LZ4:
+                import cramjam  # noqa: F401
+                from lz4 import frame  # noqa: F401
+            case Codec.ZSTD:
+                import zstandard  # noqa: F401
+    _imported.add(codec)
 
 
 def compress(codec: int, data: Buffer, level: int | None = None) -> Buffer:
@@ -58,6 +75,8 @@ def compress(codec: int, data: Buffer, level: int | None = None) -> Buffer:
 
     Raises ValueError for a codec that does not exist; NONE returns `data` itself.
     """
+    if codec not in _imported:
+        _import_library(codec)
     match codec:
         case Codec.NONE:
             return data
@@ -80,6 +99,8 @@ def decompress(codec: int, data: Buffer, limit: int) -> Buffer:
     such limit and so no code for it; this one is final for the batch, and makes the Java producer split the batch and
     send it in parts.
     """
+    if codec not in _imported:
+        _import_library(codec)
     match codec:
         case Codec.NONE:
             return data if len(data) <= limit else _too_large(limit)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 
 from odradek.broker.controller.descriptor_budget import DescriptorBudget
 from odradek.broker_process import BrokerProcess
 from odradek.protocol import messages as m
+from odradek.protocol.compression import Codec
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.storage.disk import File, OsDisk
 from tests.broker.crowd import limited_command, open_files
@@ -22,8 +25,15 @@ IDLE = 56
 PROPERTIES = {"log.segment.bytes": "400", "log.retention.ms": "-1", "log.flush.interval.messages": "3"}
 
 
-async def create(client: Client, name: str, partitions: int) -> m.CreateTopicsResponse.CreatableTopicResult:
-    topic = m.CreateTopicsRequest.CreatableTopic(name=name, num_partitions=partitions, replication_factor=1)
+async def create(
+    client: Client, name: str, partitions: int, configs: Mapping[str, str] = MappingProxyType({})
+) -> m.CreateTopicsResponse.CreatableTopicResult:
+    topic = m.CreateTopicsRequest.CreatableTopic(
+        name=name,
+        num_partitions=partitions,
+        replication_factor=1,
+        configs=[m.CreateTopicsRequest.CreatableTopicConfig(name=key, value=configs[key]) for key in configs],
+    )
     result: m.CreateTopicsResponse.CreatableTopicResult
     (result,) = (await client.ask(m.CreateTopicsRequest(topics=[topic], timeout_ms=5_000), 7)).topics
     return result
@@ -58,10 +68,13 @@ async def test_idle_connections_at_a_low_limit_do_not_stop_a_broker(tmp_path: Pa
     with BrokerProcess(tmp_path, PROPERTIES, command=command) as process:
         client = await Client.connect(process.port)
         assert (await create(client, "there", 1)).error_code == 0
+        assert (await create(client, "roomy", 1, {"segment.bytes": "1048576"})).error_code == 0
         idle = [await Client.connect(process.port) for _ in range(IDLE)]
         for each in idle:
             await each.ask(m.ApiVersionsRequest(), 0)
         acknowledged = await roll_until_nothing_is_left(client, process.pid)
+        for codec in Codec:  # their libraries are imported now
+            assert (await client.produce("roomy", batch(b"v" * 300, codec=codec))).error_code == 0
         refused = await create(client, "refused", 50)
         assert refused.error_code == ErrorCode.POLICY_VIOLATION
         assert f"need 50 file descriptors on broker 0, where 0 of {FILES} are left" in (refused.error_message or "")

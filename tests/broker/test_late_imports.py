@@ -35,7 +35,7 @@ OF_SOME_BROKERS: Final = {
     "regular expressions of groups": ("re2",),
     "commands and clients": ("odradek.admin", "odradek.commands.topic", "confluent_kafka", "argparse"),
     "processes": ("multiprocessing", "concurrent.futures.process"),
-    "codecs": ("cramjam",),
+    "codecs": ("cramjam", "zstandard", "lz4"),
     "log configuration": ("logging.config",),
 }
 LATE_APIS: Final = ("create_acls", "create_delegation_token", "alter_client_quotas", "alter_configs", "elect_leaders")

@@ -237,18 +237,25 @@ def test_a_large_snappy_block_without_framing() -> None:
 
 RUNS_EACH_CODEC = """
 import sys
-from odradek.protocol.compression import Codec, compress, decompress, load_libraries
+from odradek.protocol.compression import Codec, compress, decompress, import_under
 
-load_libraries()
-opened = []
-sys.addaudithook(lambda event, arguments: opened.append(arguments) if event in ("open", "import") else None)
-for codec in Codec:
+class Lent:
+    def __enter__(self):
+        lent.append("lent")
+        is_lent.append(True)
+    def __exit__(self, *_):
+        is_lent.pop()
+
+lent, is_lent, opened = [], [], []
+import_under(Lent)
+sys.addaudithook(lambda event, arguments: is_lent or opened.append(arguments) if event in ("open", "import") else None)
+for codec in [*Codec, *Codec]:
     assert decompress(codec, compress(codec, b"text"), 10) == b"text"
-print(opened)
+print(len(lent), opened)
 """
 
 
-def test_no_codec_opens_a_file_once_all_libraries_are_loaded() -> None:
-    """A process may have no file descriptor left by then."""
+def test_a_codec_opens_files_for_its_first_use_only_and_where_descriptors_are_lent() -> None:
+    """A process may have none left by then."""
     run = subprocess.run([sys.executable, "-c", RUNS_EACH_CODEC], capture_output=True, text=True, check=True)
-    assert run.stdout == "[]\n"
+    assert run.stdout == "4 []\n"
