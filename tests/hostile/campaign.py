@@ -74,7 +74,7 @@ def run_existing(options: argparse.Namespace) -> int:
     """Send requests for partitions and groups that exist; the status is 0."""
     print(f"{'step':<50}{'s':>9}{'p99 ms':>9}{'max ms':>9}{'cpu ms':>9}{HEADING_OF_STRETCHES}")
     for name in options.existing:
-        for step in measure(name, options.partitions):
+        for step in measure(name, options.partitions, options.logs):
             took = step.latencies
             numbers = took.p99_ms, took.longest_ms, took.cpu_ms, step.stretch.ms, step.stretch.wall_ms
             print(f"{step.name:<50}{step.took_s:>9.2f}" + "".join(f"{each:>9.1f}" for each in numbers), flush=True)
@@ -275,6 +275,7 @@ def _parser() -> argparse.ArgumentParser:
         "--existing", type=_scenarios, nargs="?", const=list(SCENARIOS), help="scenarios of existing.py; default: all"
     )
     parser.add_argument("--partitions", type=int, default=5000, help="of the topic of these scenarios")
+    parser.add_argument("--logs", type=Path, help="a folder for what the broker logs during each step of a scenario")
     parser.add_argument("--minutes", type=float, default=20.0)
     parser.add_argument("--connections", type=int, default=1, help="that send each request at the same time")
     parser.add_argument("--timeout", type=float, default=60.0, help="seconds for one request")

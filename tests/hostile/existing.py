@@ -54,6 +54,7 @@ class Place(NamedTuple):
 
     wire: Wire
     partitions: int
+    broker: BrokerProcess
 
     def create(self, *names: str, partitions: int | None = None) -> None:
         """Create topics. Raises AssertionError where one is rejected."""
@@ -78,8 +79,11 @@ class Measured(NamedTuple):
     stretch: Stretch
 
 
-def measure(name: str, partitions: int) -> Iterator[Measured]:
-    """Run a scenario on a broker of its own, beside a well-behaved client; its steps, one after the other."""
+def measure(name: str, partitions: int, logs: Path | None = None) -> Iterator[Measured]:
+    """Run a scenario on a broker of its own, beside a well-behaved client; its steps, one after the other.
+
+    `logs` is a folder that gets what the broker logs during each step.
+    """
     with contextlib.ExitStack() as undo:
         folder = Path(undo.enter_context(tempfile.TemporaryDirectory(prefix="odradek-existing-")))
         broker = BrokerProcess(folder, OVERRIDES, command=OWN_COMMAND, environment=MEASURED)
@@ -88,14 +92,18 @@ def measure(name: str, partitions: int) -> Iterator[Measured]:
         prepare(broker)
         stretches = Stretches(broker)
         wire = undo.enter_context(Wire("127.0.0.1", broker.port, TIMEOUT_MS / 1000))
-        for step in SCENARIOS[name](Place(wire, partitions)):
+        for number, step in enumerate(SCENARIOS[name](Place(wire, partitions, broker))):
             becomes_idle(broker.pid)
             stretches.longest()
+            logged = broker.log_path.stat().st_size
             with Bystander(broker.port, broker.pid, QUIET_TOPIC, TIMEOUT_MS / 1000) as bystander:
                 began_s = time.monotonic()
                 step.run()
                 took_s = time.monotonic() - began_s
             becomes_idle(broker.pid)
+            if logs is not None:
+                logs.mkdir(parents=True, exist_ok=True)
+                (logs / f"{name}-{number}.log").write_bytes(broker.log_path.read_bytes()[logged:])
             yield Measured(step.name, took_s, bystander.latencies(), stretches.longest())
 
 

@@ -8,13 +8,17 @@ mapped, and the milliseconds that the host of a virtual machine took from its pr
 steps of 10) since STEAL_NS before the stretch or later. The loop is asyncio's instead of uvloop's, whose iterations
 cannot be measured. Processes other than brokers are unchanged.
 
-With STACKS_MS in the environment, standard error has the stacks of all threads of each stretch that takes so many
-milliseconds, as they are at that time.
+With STACKS_MS in the environment, standard error (the broker's log) has a profile of each stretch that takes so many
+milliseconds: the stack of the loop, or of the thread that has its turn, each time the process has used another
+SAMPLE_MS of CPU time since the beginning of the stretch, and how much of it were collections of garbage. The timer
+counts the CPU time of the process, so other processes of the machine do not change it. Calls of C functions, as a sort,
+are not interrupted: the function that returns from one is the stack of all of its time.
 """
 
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import resource
 import selectors
@@ -22,12 +26,14 @@ import signal
 import sys
 import threading
 import time
-import traceback
+from collections import Counter
 from pathlib import Path
+from types import FrameType
 from typing import Any, Final
 
 FROM_MS: Final = 1.0
 STACKS_MS: Final = float(os.environ.get("STACKS_MS", "0"))
+SAMPLE_MS: Final = 1.0
 STACK_LINES: Final = 10
 STEAL_NS: Final = 20_000_000
 DATA_OPTION: Final = "--override=log.dirs="
@@ -42,8 +48,10 @@ class MeasuringSelector(selectors.EpollSelector):
         self._began_ns = self._cpu_ns = 0
         self._used = resource.getrusage(resource.RUSAGE_SELF)
         self._stolen_ms, self._stolen_ns = stolen_ms(), time.monotonic_ns()
+        self._profile = Profile() if STACKS_MS else None
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        took_ns = 0
         if self._began_ns:
             wall_ns, cpu_ns = time.monotonic_ns() - self._began_ns, time.process_time_ns() - self._cpu_ns
             took_ns = min(wall_ns, cpu_ns)
@@ -52,11 +60,11 @@ class MeasuringSelector(selectors.EpollSelector):
                 preemptions, pages = used.ru_nivcsw - self._used.ru_nivcsw, used.ru_minflt - self._used.ru_minflt
                 times = f"{took_ns / 1e6:.3f} {wall_ns / 1e6:.3f} {cpu_ns / 1e6:.3f}"
                 self._file.write(f"{times} {preemptions} {pages} {stolen_ms() - self._stolen_ms}\n")
-        if STACKS_MS:
-            signal.setitimer(signal.ITIMER_REAL, 0)
+        if self._profile is not None:
+            self._profile.end(took_ns / 1e6)
         found = super().select(timeout)
-        if STACKS_MS:
-            signal.setitimer(signal.ITIMER_REAL, STACKS_MS / 1000)
+        if self._profile is not None:
+            self._profile.begin()
         if time.monotonic_ns() - self._stolen_ns > STEAL_NS:
             self._stolen_ms, self._stolen_ns = stolen_ms(), time.monotonic_ns()
         self._used = resource.getrusage(resource.RUSAGE_SELF)
@@ -77,26 +85,65 @@ def stolen_ms() -> int:
         return 0
 
 
-def print_stacks(*_: object) -> None:
-    """Write the stacks of the loop and of the threads that take turns with it to standard error."""
-    names = {thread.ident: thread.name for thread in threading.enumerate()}
-    for ident, frame in sys._current_frames().items():
-        stack = traceback.extract_stack(frame)
-        if stack[-1].name == "print_stacks":
-            del stack[-1]
-        if names.get(ident) in ("MainThread", "request handler") and "acquire" not in (stack[-1].line or ""):
-            calls = " < ".join(
-                f"{Path(call.filename).stem}:{call.lineno} {call.name}" for call in stack[:-STACK_LINES:-1]
-            )
-            print(f"stack of {names[ident]}: {calls}", file=sys.stderr, flush=True)
+class Profile:
+    """The stacks of the present stretch, which are printed if it takes STACKS_MS."""
+
+    def __init__(self) -> None:
+        self._stacks: Counter[str] = Counter()
+        self._collecting_ns = self._collection_began_ns = 0
+        signal.signal(signal.SIGPROF, self._sample)
+        gc.callbacks.append(self._collect)
+
+    def begin(self) -> None:
+        """A stretch begins."""
+        self._stacks.clear()
+        self._collecting_ns = 0
+        signal.setitimer(signal.ITIMER_PROF, SAMPLE_MS / 1000, SAMPLE_MS / 1000)
+
+    def end(self, took_ms: float) -> None:
+        """The stretch has ended."""
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        if took_ms < STACKS_MS:
+            return
+        lines = [f"stretch of {took_ms:.1f} ms, {self._collecting_ns / 1e6:.1f} ms of it in collections of garbage"]
+        lines += [f"  {count:>3} times {stack}" for stack, count in self._stacks.most_common()]
+        print("\n".join(lines), file=sys.stderr, flush=True)
+
+    def _sample(self, *_: object) -> None:
+        names = {thread.ident: thread.name for thread in threading.enumerate()}
+        for ident, frame in sys._current_frames().items():
+            name = names.get(ident, "")
+            stack = _calls(frame)
+            if name == "request handler" and stack[0].startswith("turns:") and "pause_if_due" in stack[0]:
+                continue  # it waits for its turn
+            if name == "request handler" and "_run" in stack[0]:
+                continue  # it waits for a work
+            if name == "MainThread" and "resume" in stack[0]:
+                continue  # it waits for the thread that has its turn
+            if name in ("MainThread", "request handler"):
+                self._stacks[" < ".join(stack)] += 1
+
+    def _collect(self, phase: str, _: object) -> None:
+        now_ns = time.monotonic_ns()
+        if phase == "start":
+            self._collection_began_ns = now_ns
+        else:
+            self._collecting_ns += now_ns - self._collection_began_ns
+
+
+def _calls(frame: FrameType | None) -> list[str]:
+    """The innermost calls of a stack, without those of this module."""
+    calls: list[str] = []
+    while frame is not None and len(calls) < STACK_LINES:
+        if frame.f_code.co_filename != __file__:
+            calls.append(f"{Path(frame.f_code.co_filename).stem}:{frame.f_lineno} {frame.f_code.co_name}")
+        frame = frame.f_back
+    return calls or ["none"]
 
 
 def measure(path: Path) -> None:
     """Replace the loop that the broker makes."""
     import uvloop
-
-    if STACKS_MS:
-        signal.signal(signal.SIGALRM, print_stacks)
 
     make: Any = lambda: asyncio.SelectorEventLoop(MeasuringSelector(path))  # noqa: E731
     uvloop.new_event_loop = make
