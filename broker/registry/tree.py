@@ -18,6 +18,7 @@ without identities nothing is checked: that is a broker that has the tree in its
 
 from __future__ import annotations
 
+import re
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -51,6 +52,8 @@ from odradek.broker.registry.interface import (
 ROOT = "/"
 MAX_DATA_BYTES = 0xFFFFF
 """ZooKeeper's jute.maxbuffer, the bound of one packet."""
+_FORBIDDEN = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\U0010ffff]")
+"""Java iterates over UTF-16 units, so it rejects a character beyond the basic plane as a surrogate."""
 SYSTEM_PATHS = ("/zookeeper", "/zookeeper/config", "/zookeeper/quota")
 """Nodes that ZooKeeper reserves; they exist from the start and cannot be deleted."""
 
@@ -553,13 +556,8 @@ def check_path(path: str) -> None:
     for name in path[1:].split("/"):
         if name in ("", ".", ".."):
             raise BadArgumentsError(path, f"{name!r} is not a node name")
-    if any(_is_forbidden(ord(character)) for character in path):
+    if _FORBIDDEN.search(path) is not None:
         raise BadArgumentsError(path, "a path must not contain control or private characters")
-
-
-def _is_forbidden(code: int) -> bool:
-    # Java iterates over UTF-16 units, so it rejects a character beyond the basic plane as a surrogate.
-    return code < 0x20 or 0x7F <= code <= 0x9F or 0xD800 <= code <= 0xF8FF or code >= 0xFFF0
 
 
 def _check_data(path: str, data: bytes | None) -> None:

@@ -228,3 +228,11 @@ def test_characters_are_escaped_as_jackson_escapes_them() -> None:
 def test_acls_of_another_version_are_rejected(decode: Callable[[bytes | None], Any]) -> None:
     with pytest.raises(ZnodeError, match="version 2, only 1 is defined"):
         decode(b'{"version":2,"acls":[],"resourceType":"TOPIC","name":"t","patternType":"PREFIXED"}')
+
+
+def test_the_keys_of_a_partition_state_are_not_hashed_for_each_partition(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The hashes took two thirds of the encoding, for each partition of a new topic."""
+    state = znodes.PartitionState(1, 2, (1, 2), 3)
+    expected = [state.encode(), state._replace(is_recovering=True).encode()]
+    monkeypatch.delattr(znodes, "scala_immutable_order")
+    assert [state.encode(), state._replace(is_recovering=True).encode()] == expected
