@@ -305,7 +305,7 @@ class Directory:
             raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"{self.path} has a log of {name[0]}-{name[1]} already")
         new_name = future_name(name, self._random) if is_future else log_name(name)
         folder = Folder(self._folder.disk, self._folder / new_name)
-        self.checkpoints.remove_stale(name, self.logs.keys() | self.futures.keys())
+        self.checkpoints.remove_stale(name, lambda: self.logs.keys() | self.futures.keys())
         self.high_watermarks.pop(name, None)
         with self._failure.guard("creating a log"):
             try:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Collection, Generator, Iterator, Mapping
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
 from typing import Final
 
 from odradek.protocol.topic_partition import TopicPartition
@@ -31,8 +31,8 @@ from odradek.storage.disk import Folder
 from odradek.storage.log import Log
 
 _log = logging.getLogger(__name__)
-LOGS_AT_ONCE: Final = 1000
-"""Logs whose entries are made at once: two milliseconds."""
+LOGS_AT_ONCE: Final = 500
+"""Logs whose entries are made at once: one or two milliseconds."""
 OffsetOf = Callable[[TopicPartition, Log], int | None]
 """The offset of a log for a checkpoint; None: the log has no entry."""
 _CHECKPOINTS: Final = (RECOVERY_POINTS, HIGH_WATERMARKS, START_OFFSETS, CLEANER_OFFSETS)
@@ -77,10 +77,56 @@ class CheckpointWrite:
             self._written.numbers[self.name] = self.number
 
 
+class _Making:
+    """The entries of a checkpoint that is made in parts."""
+
+    __slots__ = ("changed", "dropped", "lines", "offset_of", "offsets")
+
+    def __init__(self, offset_of: OffsetOf) -> None:
+        self.offset_of = offset_of
+        self.offsets: Offsets = {}
+        self.lines: dict[TopicPartition, str] = {}
+        self.changed: dict[TopicPartition, Log] = {}
+        """The logs of entries that are too high since they were made, to be read again."""
+        self.dropped: set[TopicPartition] = set()
+        """Partitions that get another log."""
+
+    def add(self, partition: TopicPartition, log: Log) -> None:
+        """Make the entry of a log."""
+        offset = self.offset_of(partition, log)
+        if offset is not None:
+            self.offsets[partition] = offset
+            self.lines[partition] = encode_offset(partition, offset)
+
+    def drop(self, partition: TopicPartition) -> None:
+        """Remove the entry of a partition that gets another log; the next checkpoint has that of the new one."""
+        self.dropped.add(partition)
+        self.changed.pop(partition, None)
+        self._remove(partition)
+
+    def _remove(self, partition: TopicPartition) -> None:
+        self.offsets.pop(partition, None)
+        self.lines.pop(partition, None)
+
+    def check(self, logs: Iterable[tuple[TopicPartition, Log]]) -> None:
+        """Find the entries that are too high: a log has been truncated."""
+        for partition, log in logs:
+            made = self.offsets.get(partition)
+            if made is not None and made > (self.offset_of(partition, log) or 0):
+                self.changed[partition] = log
+
+    def read_again(self) -> None:
+        """Replace the entries of the changed logs."""
+        changed, self.changed = self.changed, {}
+        for partition, log in changed.items():
+            self._remove(partition)
+            self.add(partition, log)
+
+
 class OffsetCheckpoints:
     """The checkpoint files of one directory, and their contents."""
 
-    __slots__ = ("_begun", "_contents", "_failure", "_folder", "_in_progress", "_logs", "_newest", "_written")
+    __slots__ = ("_begun", "_contents", "_failure", "_folder", "_in_progress", "_logs", "_makings", "_newest", "_written")
 
     def __init__(
         self, folder: Folder, failure: DirectoryFailure, logs: Callable[[], list[tuple[TopicPartition, Log]]]
@@ -94,6 +140,7 @@ class OffsetCheckpoints:
         self._written = _Written()
         self._begun = 0
         self._in_progress: dict[int, CheckpointWrite] = {}
+        self._makings: list[_Making] = []
 
     def __contains__(self, name: str) -> bool:
         """Whether there is a readable checkpoint of this name."""
@@ -125,12 +172,15 @@ class OffsetCheckpoints:
 
     def begin(self, name: str, offsets: Mapping[TopicPartition, int]) -> CheckpointWrite:
         """Begin to replace a checkpoint. Raises KafkaError where the directory is offline."""
-        return self._begin(name, encode_offsets(offsets), dict(offsets))
+        return self._begin(name, self._next_number(), encode_offsets(offsets), dict(offsets))
 
-    def _begin(self, name: str, data: bytes, offsets: Offsets) -> CheckpointWrite:
-        self._failure.refuse_if_offline()
+    def _next_number(self) -> int:
         self._begun += 1
-        write = CheckpointWrite(self._folder, self._written, name, self._begun, data, offsets)
+        return self._begun
+
+    def _begin(self, name: str, number: int, data: bytes, offsets: Offsets) -> CheckpointWrite:
+        self._failure.refuse_if_offline()
+        write = CheckpointWrite(self._folder, self._written, name, number, data, offsets)
         self._in_progress[write.number] = write
         return write
 
@@ -172,26 +222,28 @@ class OffsetCheckpoints:
     ) -> Generator[None, None, CheckpointWrite | None]:
         """Begin to replace a checkpoint with an offset of each log, in parts of LOGS_AT_ONCE logs. Raises KafkaError.
 
-        The last part reads the logs and the offsets of that moment: the other parts only make the text of the entries,
-        which takes most of the time. With `if_changed` the file stays if it has these offsets already.
+        An entry has the offset that its log had at the call of this function or later. No entry exceeds the offset of a
+        log that was truncated meanwhile, and none is that of a log whose partition has another log now. The write does
+        not replace one that has begun after the call: a checkpoint that the log cleaner waits for keeps its offsets.
+        With `if_changed` the file stays if it has these offsets already.
         """
-        made: list[tuple[TopicPartition, Log, int | None, str]] = []
-        for count, (partition, log) in enumerate(self._logs(), 1):
-            offset = offset_of(partition, log)
-            made.append((partition, log, offset, encode_offset(partition, offset)))
-            if not count % LOGS_AT_ONCE:
+        number, making = self._next_number(), _Making(offset_of)
+        self._makings.append(making)
+        try:
+            for count, (partition, log) in enumerate(self._logs()):
+                if count and not count % LOGS_AT_ONCE:
+                    yield
+                if partition not in making.dropped:
+                    making.add(partition, log)
+            if len(making.lines) > LOGS_AT_ONCE:
                 yield
-        offsets: Offsets = {}
-        lines = []
-        logs = dict(self._logs())
-        for partition, log, before, line in made:
-            offset = offset_of(partition, log) if logs.get(partition) is log else None
-            if offset is not None:
-                offsets[partition] = offset
-                lines.append(line if offset == before else encode_offset(partition, offset))
+            making.read_again()
+        finally:
+            self._makings.remove(making)
+        offsets = making.offsets
         if if_changed and not self.is_writing(name) and offsets == self.offsets(name):
             return None
-        return self._begin(name, encode_rows(lines), offsets)
+        return self._begin(name, number, encode_rows(making.lines.values()), offsets)
 
     def write_in_parts(
         self, name: str, offset_of: OffsetOf, *, if_changed: bool = False
@@ -202,22 +254,24 @@ class OffsetCheckpoints:
             self._run(write)
 
     def _possible(self, name: str) -> Iterator[Offsets]:
-        """What a file may have: the contents of the last write that has ended, and of those in progress."""
+        """What a file may have: the contents of the last write that has ended, and of later ones in progress."""
         yield self.offsets(name)
-        for write in list(self._in_progress.values()):
-            if write.name == name:
+        for number, write in sorted(self._in_progress.items()):
+            if write.name == name and number > self._newest.get(name, 0):
                 yield write.offsets
 
-    def remove_stale(self, partition: TopicPartition, logs: Collection[TopicPartition]) -> None:
-        """Write each checkpoint that has an entry of `partition` anew, with the entries of `logs` only.
+    def remove_stale(self, partition: TopicPartition, logs: Callable[[], Collection[TopicPartition]]) -> None:
+        """Write each checkpoint that has an entry of `partition` anew, with the entries of the present `logs` only.
 
         The entry is that of a log that was deleted or has moved away. Raises KafkaError.
         """
+        for making in self._makings:
+            making.drop(partition)
         for name in _CHECKPOINTS:
             possible = list(self._possible(name))
             if any(partition in offsets for offsets in possible):
-                newest = possible[-1]
-                self.write(name, {each: newest[each] for each in newest if each in logs})
+                newest, present = possible[-1], logs()
+                self.write(name, {each: newest[each] for each in newest if each in present})
 
     def write_recovery_points(self) -> None:
         """Write the recovery points: each log is on stable storage below its own. Raises KafkaError."""
@@ -259,6 +313,8 @@ class OffsetCheckpoints:
     def on_truncation(self) -> None:
         """Write the checkpoints whose entries exceed the present offsets of a truncated log. Raises KafkaError."""
         logs = self._logs()
+        for making in self._makings:
+            making.check(logs)
 
         def exceed(name: str, present: Callable[[Log], int], absent: int) -> bool:
             return any(

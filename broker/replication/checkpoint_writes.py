@@ -47,6 +47,8 @@ class CheckpointWrites:
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
         self._wanted: set[tuple[str, str]] = set()
+        self._making: set[tuple[str, str]] = set()
+        """The checkpoints of `write_soon` whose entries are being made."""
 
     def start(self, directory: Directory, write: CheckpointWrite, done: Written = _ignore) -> None:
         """Write the checkpoint in a thread; call `done` on the loop with the error of the disk, which is logged."""
@@ -70,21 +72,25 @@ class CheckpointWrites:
         if key in self._wanted:
             return
         self._wanted.add(key)
-        if not directory.checkpoints.is_writing(name):
+        if key not in self._making and not directory.checkpoints.is_writing(name):
             self._write_wanted(directory, name, begin)
 
     def _write_wanted(self, directory: Directory, name: str, begin: Callable[[], CheckpointParts]) -> None:
         key = directory.path, name
 
         def made(write: CheckpointWrite | KafkaError | None) -> None:
-            self._wanted.discard(key)  # a later call may have other offsets
+            self._making.discard(key)
             if isinstance(write, CheckpointWrite):
                 self.start(directory, write, written)
+            else:
+                written(None)
 
         def written(_: KafkaError | None) -> None:
-            if key in self._wanted:
+            if key in self._wanted and key not in self._making:
                 self._write_wanted(directory, name, begin)
 
+        self._wanted.discard(key)  # what is wanted from now on may have other offsets than the entries that are made
+        self._making.add(key)
         self._make(begin(), made)
 
     def write_now(self, directory: Directory, parts: CheckpointParts, done: Written) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
@@ -51,12 +52,18 @@ Job = Callable[[], Parts | None]
 
 
 class Periodic:
-    """Calls jobs periodically until `close`; logs the failure of a job and calls it again after its interval."""
+    """Calls jobs periodically until `close`; logs the failure of a job and calls it again after its interval.
+
+    Jobs of the same interval are due at the same time, so their parts take turns: an iteration of the event loop runs
+    one part of one job.
+    """
 
     def __init__(self, clock: Clock, timers: Timers) -> None:
         self._clock = clock
         self._timers = timers
         self._pending: dict[str, Timer] = {}
+        self._ready: deque[tuple[Parts, Callable[[], None]]] = deque()
+        """The jobs that can continue, and what calls each again after its end."""
         self._closed = False
 
     def every(self, name: str, interval_ms: Callable[[], int], job: Job, first_ms: int | None = None) -> None:
@@ -69,35 +76,43 @@ class Periodic:
     def _run(self, name: str, interval_ms: Callable[[], int], job: Job) -> None:
         if self._closed:
             return
+        again = partial(self.every, name, interval_ms, job)
         try:
             parts = job()
         except Exception:
             log.exception("scheduled job failed job=%s retry_ms=%d", name, interval_ms())
             parts = None
         if parts is None:
-            self.every(name, interval_ms, job)
+            again()
         else:
-            self._run_part(parts, name, interval_ms, job)
+            self._proceed(_logged(parts, name, interval_ms), again)
 
-    def _run_part(self, parts: Parts, name: str, interval_ms: Callable[[], int], job: Job) -> None:
-        """Run one part of a job, and have the next one run later."""
+    def _proceed(self, parts: Parts, again: Callable[[], None]) -> None:
+        """Run the next part of a job when those that were ready before have had a part."""
         if self._closed:
             parts.close()
             return
+        self._ready.append((parts, again))
+        if len(self._ready) == 1:
+            asyncio.get_running_loop().call_soon(self._run_part)
+
+    def _run_part(self) -> None:
+        """Run one part of the job that is ready for the longest time."""
+        if self._closed:
+            return
+        parts, again = self._ready.popleft()
+        if self._ready:
+            asyncio.get_running_loop().call_soon(self._run_part)
         try:
             wait = next(parts)
         except StopIteration:
-            pass
-        except Exception:
-            log.exception("scheduled job failed job=%s retry_ms=%d", name, interval_ms())
-        else:
-            proceed = partial(self._run_part, parts, name, interval_ms, job)
-            if wait is None:
-                asyncio.get_running_loop().call_soon(proceed)
-            else:
-                wait(proceed)
+            again()
             return
-        self.every(name, interval_ms, job)
+        proceed = partial(self._proceed, parts, again)
+        if wait is None:
+            proceed()
+        else:
+            wait(proceed)
 
     def close(self) -> None:
         """Cancel all jobs."""
@@ -105,3 +120,13 @@ class Periodic:
         for timer in self._pending.values():
             timer.cancel()
         self._pending.clear()
+        while self._ready:
+            self._ready.popleft()[0].close()
+
+
+def _logged(parts: Parts, name: str, interval_ms: Callable[[], int]) -> Parts:
+    """The parts of a job, whose failure is logged and is its end."""
+    try:
+        yield from parts
+    except Exception:
+        log.exception("scheduled job failed job=%s retry_ms=%d", name, interval_ms())

@@ -7,6 +7,7 @@ import logging
 import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -445,9 +446,11 @@ class Alarms:
 
     def __init__(self) -> None:
         self.due_ms: list[int] = []
+        self.callbacks: list[Any] = []
 
     def at(self, deadline_ms: int, callback: Any) -> Any:
         self.due_ms.append(deadline_ms)
+        self.callbacks.append(callback)
         return asyncio.Event()
 
     def monotonic_ms(self) -> int:
@@ -477,6 +480,29 @@ async def test_the_loop_serves_others_between_the_parts_of_a_scheduled_task() ->
     periodic.every("job", lambda: 1, job)  # type: ignore[arg-type]
     await eventually_async(lambda: steps[-1:], lambda last: last == ["end"])
     assert steps == ["part 0", "another", "part 1", "another", "part 2", "another", "end"]
+
+
+async def test_an_iteration_of_the_loop_runs_one_part_of_all_scheduled_tasks() -> None:
+    """Checkpoints of three kinds and the checks of ISRs are due at the same time: together they took 30 ms."""
+    steps: list[str] = []
+
+    def job(name: str) -> Iterator[None]:
+        for _ in range(2):
+            steps.append(name)
+            yield
+        steps.append("end")
+
+    alarms = Alarms()
+    periodic = Periodic(alarms, alarms)  # type: ignore[arg-type]
+    for name in ("a", "b", "c"):
+        periodic.every(name, lambda: 1, partial(job, name))  # type: ignore[arg-type]
+    for due in list(alarms.callbacks):
+        due()
+    for number in range(1, 10):
+        await asyncio.sleep(0)
+        assert len(steps) == number
+    assert steps == ["a", "b", "c"] * 2 + ["end"] * 3
+    assert len(alarms.callbacks) == 6  # each is called again
 
 
 # ---- policies and loggers

@@ -11,13 +11,15 @@ from random import Random
 import pytest
 
 from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.topic_partition import TopicPartition
 from odradek.storage import offset_checkpoints
-from odradek.storage.checkpoints import RECOVERY_POINTS, decode_offsets
+from odradek.storage.checkpoints import HIGH_WATERMARKS, RECOVERY_POINTS, decode_offsets
 from odradek.storage.config import LogConfig
 from odradek.storage.directories import emptiest, open_all
 from odradek.storage.directory import Directory, DirectoryRequest
 from odradek.storage.directory_identity import read_identity
 from odradek.storage.disk import OsDisk
+from odradek.storage.log import Log
 from tests.storage.batches import NOW_MS, TOPIC_ID, all_bytes, batch
 
 
@@ -307,9 +309,7 @@ def test_segments_roll_at_different_times_with_segment_jitter(tmp_path: Path) ->
     directory.close(now_ms=NOW_MS)
 
 
-def test_a_checkpoint_in_parts_has_the_logs_and_offsets_of_its_last_part(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_checkpoint_in_parts_has_no_entry_that_is_too_high(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An entry that is too high would make a recovery trust records that were never flushed."""
     monkeypatch.setattr(offset_checkpoints, "LOGS_AT_ONCE", 1)
     directory = Directory.open(str(tmp_path), request())
@@ -325,4 +325,43 @@ def test_a_checkpoint_in_parts_has_the_logs_and_offsets_of_its_last_part(
     directory.create_log(("t", 1), TOPIC_ID, LogConfig(), now_ms=NOW_MS)
     assert len(list(parts)) == 1
     assert decode_offsets((tmp_path / RECOVERY_POINTS).read_bytes()) == {("t", 0): 0, ("t", 2): 4}
+    directory.close(now_ms=NOW_MS)
+
+
+def test_no_part_of_a_checkpoint_reads_all_logs_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With 10,000 logs the last part took 20 ms: it read the offsets of that moment."""
+    monkeypatch.setattr(offset_checkpoints, "LOGS_AT_ONCE", 2)
+    directory = Directory.open(str(tmp_path), request())
+    for partition in range(9):
+        directory.create_log(("t", partition), TOPIC_ID, LogConfig(), now_ms=NOW_MS)
+    read: list[int] = []
+
+    def offset_of(name: TopicPartition, _: Log) -> int:
+        read[-1] += 1
+        return name[1]
+
+    parts = directory.checkpoints.write_in_parts(HIGH_WATERMARKS, offset_of)
+    is_over = False
+    while not is_over:
+        read.append(0)
+        is_over = next(parts, "end") == "end"
+    assert read == [2, 2, 2, 2, 1, 0]
+    assert directory.checkpoints.offsets(HIGH_WATERMARKS) == {("t", number): number for number in range(9)}
+    directory.close(now_ms=NOW_MS)
+
+
+def test_a_checkpoint_in_parts_does_not_replace_one_that_began_later(tmp_path: Path) -> None:
+    """The log cleaner waits for a checkpoint of its own before it replaces segments: that one stays."""
+    directory = Directory.open(str(tmp_path), request())
+    directory.create_log(("t", 0), TOPIC_ID, LogConfig(), now_ms=NOW_MS)
+    directory.create_log(("t", 1), TOPIC_ID, LogConfig(), now_ms=NOW_MS)
+    offsets = [1, 2]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(offset_checkpoints, "LOGS_AT_ONCE", 1)
+        parts = directory.checkpoints.write_in_parts(HIGH_WATERMARKS, lambda *_: offsets[0])
+        next(parts)
+        directory.checkpoints.write(HIGH_WATERMARKS, {("t", 0): offsets[1], ("t", 1): offsets[1]})
+        list(parts)
+    assert decode_offsets((tmp_path / HIGH_WATERMARKS).read_bytes()) == {("t", 0): 2, ("t", 1): 2}
+    assert directory.checkpoints.offsets(HIGH_WATERMARKS) == {("t", 0): 2, ("t", 1): 2}
     directory.close(now_ms=NOW_MS)
