@@ -69,7 +69,7 @@ class CreateTopics:
         except KafkaError as error:
             outcomes = [TopicOutcome(topic.name, error.code, error.message) for topic in items_of(wanted)]
         refused = keep(_refused(request.topics, counts, allowed))
-        made = [outcome for outcome in items_of(outcomes) if outcome.error is ErrorCode.NONE]
+        made = keep([outcome for outcome in items_of(outcomes) if outcome.error is ErrorCode.NONE])
 
         def answer() -> None:
             topics = [
@@ -89,7 +89,8 @@ class CreateTopics:
         if request.validate_only or not made or request.timeout_ms <= 0:
             answer()
         else:  # so that clients find the new topic, with its leaders, after the response
-            self._known.wait_until(lambda: all(map(self._is_known, made)), request.timeout_ms, later(answer))
+            made.reverse()  # the first ones are checked first
+            self._known.wait_for_each(made, self._is_known, request.timeout_ms, later(answer))
 
     def _authorized(self, call: Call, names: Iterable[str]) -> tuple[set[str], set[str]]:
         """The topics that the client may create, and those whose configuration it may read."""

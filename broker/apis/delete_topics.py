@@ -110,14 +110,8 @@ class DeleteTopics:
         if not going or timeout_ms <= 0:
             answer()
         else:  # so that clients no longer find the topic after the response
-            left = list(reversed(going))
-
-            def are_gone() -> bool:
-                while left and left[-1] not in self._metadata_cache.topics:
-                    left.pop()
-                return not left
-
-            self._known.wait_until(are_gone, timeout_ms, later(answer))
+            left, topics = list(reversed(going)), self._metadata_cache.topics
+            self._known.wait_for_each(left, lambda name: name not in topics, timeout_ms, later(answer))
 
     def _resolve_all(
         self, call: Call, wanted: list[tuple[str | None, bytes]]

@@ -89,14 +89,11 @@ class ElectLeaders:
                 partitions = [(topic.name, each.index) for topic in self._metadata_cache for each in topic.partitions]
             call.reply(_response(keep(dict.fromkeys(items_of(partitions), (error.code, None)))))
             return
-        missing = {each: leader for each, (code, leader) in items_of(elections.items()) if code is ErrorCode.NONE}
+        missing = [(each, leader) for each, (code, leader) in items_of(elections.items()) if code is ErrorCode.NONE]
 
-        def all_are_known() -> bool:
-            for each in list(missing):
-                known = self._metadata_cache.leader(*each)
-                if known is not None and known[0] == missing[each]:
-                    del missing[each]
-            return not missing
+        def is_known(elected: tuple[TopicPartition, int]) -> bool:
+            known = self._metadata_cache.leader(*elected[0])
+            return known is not None and known[0] == elected[1]
 
         def answer() -> None:
             outcomes: dict[TopicPartition, Outcome] = keep(
@@ -107,11 +104,12 @@ class ElectLeaders:
                 }
             )
             late: Outcome = ErrorCode.REQUEST_TIMED_OUT, None
-            for each in items_of(missing):
-                outcomes[each] = late
+            for elected in items_of(missing):
+                if not is_known(elected):
+                    outcomes[elected[0]] = late
             call.reply(_response(outcomes))
 
-        self._known.wait_until(all_are_known, request.timeout_ms, answer)
+        self._known.wait_for_each(missing, is_known, request.timeout_ms, answer)
 
 
 def _response(outcomes: dict[TopicPartition, Outcome]) -> m.ElectLeadersResponse:

@@ -8,9 +8,11 @@ UpdateMetadata request. `TopicsKnown` waits for that, so that a client gets no e
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Final, Generic, TypeVar
 
 from odradek.broker.metadata.cache import NO_LEADER, MetadataCache
 from odradek.broker.network.controller_channel import SendToController
@@ -28,6 +30,9 @@ TIMEOUT_MS = 5_000
 DEADLINE_MS = 3_000
 """How long a request waits for its topics. Kafka answers such a client with a retriable error at once; Odradek does so
 only where the controller does not answer within this time."""
+CHECKED_AT_ONCE: Final = 500
+"""Topics that a wait checks in one iteration of the event loop: a millisecond for topics of one partition."""
+T = TypeVar("T")
 Creatable = m.CreateTopicsRequest.CreatableTopic
 CreatableConfig = m.CreateTopicsRequest.CreatableTopicConfig
 
@@ -59,15 +64,8 @@ class TopicsKnown:
         """Call `done` once, when all of these topics have leaders (for at least the given number of partitions if
         `topics` maps to numbers) or the timeout has expired; possibly before this returns.
         """
-        missing = dict(topics) if isinstance(topics, Mapping) else dict.fromkeys(topics, 1)
-
-        def all_are_known() -> bool:
-            for name in list(missing):
-                if self.knows(name, missing[name]):
-                    del missing[name]
-            return not missing
-
-        self.wait_until(all_are_known, timeout_ms, done)
+        missing = list(topics.items() if isinstance(topics, Mapping) else ((topic, 1) for topic in topics))
+        self.wait_for_each(missing, lambda item: self.knows(*item), timeout_ms, done)
 
     def knows(self, topic: str, partitions: int = 1, topic_id: bytes | None = None) -> bool:
         """Whether the metadata cache has leaders of all partitions of the topic, and at least this many partitions.
@@ -84,21 +82,38 @@ class TopicsKnown:
         """Call `done` once, when `holds` returns true after a change of the metadata cache or the timeout has expired;
         possibly before this returns.
         """
-        _Wait(self._metadata_cache, holds, done).start(self._timers, self._clock.monotonic_ms() + timeout_ms)
+        self.wait_for_each([None], lambda _: holds(), timeout_ms, done)
+
+    def wait_for_each(
+        self, left: list[T], holds: Callable[[T], bool], timeout_ms: int, done: Callable[[], None]
+    ) -> None:
+        """Call `done` once, when `holds` has returned true for each item, after changes of the metadata cache, or the
+        timeout has expired; possibly before this returns.
+
+        Items for which it holds are removed from `left`, CHECKED_AT_ONCE in one iteration of the event loop: one change
+        may be that of thousands of topics. What is left at the end does not hold or was not checked.
+        """
+        deadline_ms = self._clock.monotonic_ms() + timeout_ms
+        _Wait(self._metadata_cache, left, holds, done).start(self._timers, deadline_ms)
 
 
-class _Wait:
-    """One call of `wait_until`. Two closures that refer to each other would be a cycle, which only the garbage
+class _Wait(Generic[T]):
+    """One call of `wait_for_each`. Two closures that refer to each other would be a cycle, which only the garbage
     collector frees.
     """
 
-    __slots__ = ("_done", "_holds", "_metadata_cache", "_timer")
+    __slots__ = ("_done", "_handle", "_holds", "_left", "_metadata_cache", "_timer")
 
-    def __init__(self, metadata_cache: MetadataCache, holds: Callable[[], bool], done: Callable[[], None]) -> None:
+    def __init__(
+        self, metadata_cache: MetadataCache, left: list[T], holds: Callable[[T], bool], done: Callable[[], None]
+    ) -> None:
         self._metadata_cache = metadata_cache
+        self._left = left
         self._holds = holds
         self._done = done
         self._timer: Timer | None = None
+        self._handle: asyncio.Handle | None = None
+        """The next part of a check."""
 
     def start(self, timers: Timers, deadline_ms: int) -> None:
         self._metadata_cache.watch(self._check)
@@ -106,11 +121,25 @@ class _Wait:
         self._check()
 
     def _check(self) -> None:
-        if self._holds():
-            self._finish()
+        if self._handle is None:
+            self._check_part()
+
+    def _check_part(self) -> None:
+        self._handle = None
+        for _ in range(CHECKED_AT_ONCE):
+            if not self._left:
+                self._finish()
+                return
+            if not self._holds(self._left[-1]):
+                return
+            self._left.pop()
+        self._handle = asyncio.get_running_loop().call_soon(self._check_part)
 
     def _finish(self) -> None:
         self._metadata_cache.unwatch(self._check)
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -47,10 +47,10 @@ ANY_BROKER_EPOCH: Final = -1
 REGISTRY_TRIES: Final = 50
 REGISTRY_RETRY_S: Final = 0.1
 DESCRIPTOR_RETRY_S: Final = 0.5
-AT_ONCE: Final = 16
+AT_ONCE: Final = 2
 """Partitions of one control request after which the loop serves others between two of them: each may create or delete a
-log, which takes milliseconds."""
-METADATA_AT_ONCE: Final = 1000
+log, which takes up to 3 ms."""
+METADATA_AT_ONCE: Final = 500
 """Partitions of one UpdateMetadata request after which the loop serves others. It has its effect at the end."""
 REMOVED_AT_ONCE: Final = 100
 """Deleted topics of one UpdateMetadata request after which the loop serves others: two milliseconds."""
