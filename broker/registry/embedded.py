@@ -25,7 +25,7 @@ import errno
 import functools
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Final
+from typing import Final, TypeVar
 
 from odradek.broker.registry.interface import (
     ANY_VERSION,
@@ -43,8 +43,9 @@ from odradek.broker.registry.interface import (
     Watcher,
 )
 from odradek.broker.registry.journal import DEFAULT_SNAPSHOT_BYTES, Journal, JournalDisk, NoJournal
-from odradek.broker.registry.transactions import take_snapshot
+from odradek.broker.registry.snapshot_in_parts import SnapshotInParts
 from odradek.broker.registry.tree import CommittedTransaction, JournalTransaction, Tree, Watches
+from odradek.broker.registry.znodes import InParts
 
 DEFAULT_SESSION_TIMEOUT_MS = 18_000
 """Kafka's zookeeper.session.timeout.ms."""
@@ -52,6 +53,7 @@ DEFAULT_SESSION_TIMEOUT_MS = 18_000
 _NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 _RETRY_S: Final = 0.2
 
+T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 RequestTasks = Callable[[Callable[[], None]], Awaitable[None]]
@@ -60,6 +62,17 @@ RequestTasks = Callable[[Callable[[], None]], Awaitable[None]]
 
 async def _at_once(call: Callable[[], None]) -> None:
     call()
+
+
+async def _in_iterations(work: InParts[T]) -> T:
+    """Run each part of a work in an iteration of the event loop of its own; returns its result."""
+    while True:
+        try:
+            next(work)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        await asyncio.sleep(0)
 
 
 class _Batch:
@@ -88,6 +101,7 @@ class EmbeddedEnsemble:
         "_last_session_id",
         "_listeners",
         "_now_ms",
+        "_snapshot",
         "_suspended",
         "_tree",
         "_watches",
@@ -122,6 +136,8 @@ class EmbeddedEnsemble:
         self._batch: _Batch | None = None
         self._writing: _Batch | None = None
         self._flusher: asyncio.Task[None] | None = None
+        self._snapshot: SnapshotInParts | None = None
+        """The snapshot that is being taken."""
         self._failure: str | None = None
         self._suspended: str | None = None
         self._closing = asyncio.Event()
@@ -206,6 +222,8 @@ class EmbeddedEnsemble:
         committed = write(self._tree, self._now_ms())
         batch = self._open_batch()
         batch.transactions.append(committed.transaction)
+        if self._snapshot is not None:
+            self._snapshot.changed(committed.transaction)
         for session_id, watcher, event in self._watches.fire(committed.events):
             batch.notified.append(functools.partial(self._notify, session_id, watcher, event))
         self._committed_zxid = committed.transaction.zxid
@@ -290,7 +308,12 @@ class EmbeddedEnsemble:
 
     async def _write_snapshot(self) -> None:
         """Write a snapshot; without room the log grows until there is some. Raises OSError."""
-        content, zxid = take_snapshot(self._tree), self._tree.zxid
+        self._snapshot = SnapshotInParts(self._tree)
+        parts = self._snapshot.take()
+        try:
+            content, zxid = await _in_iterations(parts)
+        finally:
+            self._snapshot = None
         try:
             await self._background(lambda: self._journal.snapshot(content.encode(), zxid))
         except OSError as error:

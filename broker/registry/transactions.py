@@ -206,10 +206,13 @@ class TreeSnapshot(NamedTuple):
 
     sessions: dict[int, int]
     nodes: list[tuple[Any, ...]]
-    """Of each node its path, data, access list, and the fields of its stat; parents first."""
+    """Of each node its path, data, access list, and the fields of its stat."""
+    is_in_order: bool = True
+    """Whether parents are before their children, as in the file."""
 
     def encode(self) -> bytes:
         """The bytes of a snapshot file."""
+        nodes = self.nodes if self.is_in_order else sorted(self.nodes, key=lambda row: len(row[0]))
         out = JuteWriter()
         out.put_int(len(self.sessions))
         for session_id, timeout_ms in self.sessions.items():
@@ -221,7 +224,7 @@ class TreeSnapshot(NamedTuple):
             if number != _OPEN_ACL_ID:
                 out.put_long(number)
                 put_acl(out, acl)
-        for path, data, acl, *stat in self.nodes:
+        for path, data, acl, *stat in nodes:
             out.put_string("" if path == "/" else path)
             out.put_buffer(data)
             out.put_long(numbers[acl])
@@ -240,28 +243,27 @@ class TreeSnapshot(NamedTuple):
         return numbers
 
 
+def node_row(path: str, node: Node) -> tuple[Any, ...]:
+    """A node as a snapshot has it."""
+    return (
+        path,
+        node.data,
+        node.acl,
+        node.czxid,
+        node.mzxid,
+        node.ctime_ms,
+        node.mtime_ms,
+        node.version,
+        node.creations,
+        node.aversion,
+        node.ephemeral_owner,
+        node.pzxid,
+    )
+
+
 def take_snapshot(tree: Tree) -> TreeSnapshot:
     """The whole tree as it is now."""
-    return TreeSnapshot(
-        tree.sessions,
-        [
-            (
-                path,
-                node.data,
-                node.acl,
-                node.czxid,
-                node.mzxid,
-                node.ctime_ms,
-                node.mtime_ms,
-                node.version,
-                node.creations,
-                node.aversion,
-                node.ephemeral_owner,
-                node.pzxid,
-            )
-            for path, node in tree.nodes()
-        ],
-    )
+    return TreeSnapshot(tree.sessions, [node_row(path, node) for path, node in tree.nodes()])
 
 
 def encode_snapshot(tree: Tree) -> bytes:

@@ -236,6 +236,10 @@ class Tree:
         """Every path and node, parents first. The nodes are the tree's own: read only."""
         yield from self._nodes.items()  # a node is added after its parent
 
+    def find(self, path: str) -> Node | None:
+        """A node, the tree's own: read only; None where there is none."""
+        return self._nodes.get(path)
+
     def acl(self, path: str) -> tuple[Acl, ...]:
         """The access list. Raises NoNodeError, BadArgumentsError."""
         return self._node(path).acl

@@ -6,11 +6,13 @@ import contextlib
 import dataclasses
 import struct
 import zlib
+from random import Random
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from odradek.broker.registry import snapshot_in_parts
 from odradek.broker.registry.interface import (
     BadArgumentsError,
     Create,
@@ -22,7 +24,15 @@ from odradek.broker.registry.interface import (
     Set,
 )
 from odradek.broker.registry.jute import JuteError
-from odradek.broker.registry.transactions import decode_snapshot, encode_snapshot, frame, read_record, take_snapshot
+from odradek.broker.registry.snapshot_in_parts import SnapshotInParts
+from odradek.broker.registry.transactions import (
+    TreeSnapshot,
+    decode_snapshot,
+    encode_snapshot,
+    frame,
+    read_record,
+    take_snapshot,
+)
 from odradek.broker.registry.tree import MAX_DATA_BYTES, JournalTransaction, Node, Tree, Watches
 from tests.registry.operations import bare_creates, transactions, writes
 
@@ -114,6 +124,43 @@ def test_a_snapshot_that_is_encoded_later_has_the_tree_of_its_moment(
         with contextlib.suppress(RegistryError):
             tree.submit(2, [below_root(each) for each in operations], 50, multi=True)
     assert snapshot.encode() == expected
+
+
+@settings(deadline=None)
+@given(history=histories, later=histories, at_once=st.integers(1, 4), random=st.randoms(use_true_random=False))
+def test_a_snapshot_in_parts_has_the_tree_of_its_last_part(
+    history: list[list[Operation]], later: list[list[Operation]], at_once: int, random: Random
+) -> None:
+    """The event loop serves others between two parts: for 40,000 nodes it served none for 20 ms."""
+    tree, _ = play(history)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(snapshot_in_parts, "NODES_AT_ONCE", at_once)
+        patch.setattr(snapshot_in_parts, "FEW_NODES", at_once)
+        snapshot = SnapshotInParts(tree)
+        parts = snapshot.take()
+        taken: tuple[TreeSnapshot, int] | None = None
+        while taken is None:
+            try:
+                next(parts)
+            except StopIteration as end:
+                taken = end.value
+            while later and taken is None and random.random() < 0.5:
+                with contextlib.suppress(RegistryError):
+                    operations = [below_root(each) for each in later.pop()]
+                    snapshot.changed(tree.submit(2, operations, 50, multi=True).transaction)
+            if taken is None and random.random() < 0.1 and 2 in tree.sessions:
+                snapshot.changed(tree.close_session(2, 60).transaction)
+    again = decode_snapshot(taken[0].encode(), taken[1])
+    assert content(again) == content(tree)
+    assert (again.zxid, again.sessions) == (tree.zxid, tree.sessions)
+
+
+def test_no_part_of_a_snapshot_copies_all_nodes() -> None:
+    tree = Tree()
+    tree.open_session(1, 1000, 0)
+    for number in range(3 * snapshot_in_parts.NODES_AT_ONCE):
+        tree.submit(1, [Create(f"/{number}", None)], 0)
+    assert len(list(SnapshotInParts(tree).take())) == 3
 
 
 @settings(deadline=None)
