@@ -7,6 +7,9 @@ ones (`coordinator.state.pending_writes`), and the state machine then answers th
 
 Calls nest: an append for one state machine can complete that of another.
 
+Of the timers that are due at the same time, TIMERS_AT_ONCE fire; the others follow in later iterations of the event
+loop, in their order: the sessions of thousands of members may end together.
+
 Replies are sent after at most REPLIES_AT_ONCE others: where one event answers the requests of thousands of members, the
 event loop serves other clients in between. Replies have no order among each other; those of one connection leave in the
 order of its requests.
@@ -40,6 +43,7 @@ from odradek.protocol.errors import ErrorCode, KafkaError
 log = logging.getLogger(__name__)
 
 REPLIES_AT_ONCE: Final = 100
+TIMERS_AT_ONCE: Final = 16
 _new: Final = tuple.__new__
 """Makes a named tuple without a call of Python's `__new__`."""
 
@@ -185,6 +189,8 @@ class CoordinatorEventProcessor(Generic[Machine]):
         self._performing = False
         self._replied = 0  # in the present run
         self._late_replies: deque[tuple[str, Reply]] = deque()
+        self._fired = 0  # up to TIMERS_AT_ONCE, until the call of `_fire_more` that is due then
+        self._due: deque[tuple[_Hosted[Machine], TimerName, Timer]] = deque()
 
     def now(self) -> Now:
         """The time of an event."""
@@ -292,7 +298,7 @@ class CoordinatorEventProcessor(Generic[Machine]):
                 self._late_replies.append((hosted.key, effect))
             case SetTimer(name, deadline_ms):
                 _cancel_timer(hosted, name)
-                hosted.timers[name] = self._set_timer(deadline_ms, partial(self._fire, hosted, name))
+                hosted.timers[name] = self._set_timer(deadline_ms, partial(self._timer_is_due, hosted, name))
             case CancelTimer(name):
                 _cancel_timer(hosted, name)
             case Offload(parts, event):
@@ -359,6 +365,26 @@ class CoordinatorEventProcessor(Generic[Machine]):
         self._enqueue(hosted, effects)
         self._release(hosted)
         self._run()
+
+    def _timer_is_due(self, hosted: _Hosted[Machine], name: TimerName) -> None:
+        if self._fired == TIMERS_AT_ONCE:
+            self._due.append((hosted, name, hosted.timers[name]))  # it can still be cancelled
+            return
+        self._fired += 1
+        if self._fired == TIMERS_AT_ONCE:
+            self._set_timer(self._clock.monotonic_ms(), self._fire_more)
+        self._fire(hosted, name)
+
+    def _fire_more(self) -> None:
+        due = self._due
+        for _ in range(min(len(due), TIMERS_AT_ONCE)):
+            hosted, name, timer = due.popleft()
+            if hosted.timers.get(name) is timer:
+                self._fire(hosted, name)
+        if due:
+            self._set_timer(self._clock.monotonic_ms(), self._fire_more)
+        else:
+            self._fired = 0
 
     def _fire(self, hosted: _Hosted[Machine], name: TimerName) -> None:
         hosted.timers.pop(name, None)

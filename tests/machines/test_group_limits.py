@@ -11,7 +11,7 @@ from odradek.broker.coordinator import event_processor
 from odradek.broker.coordinator.event_processor import CoordinatorEventProcessor, LedPartition
 from odradek.broker.group.state.classic_members import MEMBER_BYTES
 from odradek.broker.group.state.settings import GroupSettings
-from odradek.broker.runtime.state.effects import Reply
+from odradek.broker.runtime.state.effects import CancelTimer, Reply, SetTimer
 from odradek.protocol.errors import ErrorCode
 from tests.machines import consumer_harness
 from tests.machines.group_harness import GROUP, Harness, VirtualTime, VirtualTimer
@@ -180,3 +180,45 @@ def test_many_replies_leave_in_slices(number: int) -> None:
         turns.due.pop(0).callback()
         assert 0 < len(answered) - before <= most
     assert answered == list(range(number))
+
+
+class ManySessions(Machine):
+    """A state machine that notes its timers, and sets another one where it is told to."""
+
+    def __init__(self) -> None:
+        self.fired: list[int] = []
+
+    def timer(self, name: Any, now: Any) -> list[Any]:
+        self.fired.append(name[0])
+        return []
+
+
+@pytest.mark.parametrize("number", [1, 16, 17, 1000])
+def test_timers_that_are_due_together_fire_in_slices(number: int) -> None:
+    """The sessions of 20,000 members that a rebalance began end together."""
+    turns, most = Turns(), event_processor.TIMERS_AT_ONCE
+    processor: CoordinatorEventProcessor[Any] = CoordinatorEventProcessor(
+        None,  # type: ignore[arg-type]
+        None,
+        VirtualTime(),
+        turns,
+    )
+    machine = ManySessions()
+    processor.host(LedPartition(0, 1, None), "group", machine)  # type: ignore[arg-type]
+    for _ in range(2):
+        machine.fired.clear()
+        processor.perform(machine, [SetTimer((each,), 1000) for each in range(number)])
+        sessions, turns.due[:] = list(turns.due), []
+        for each in sessions:
+            each.callback()  # in one iteration of the loop
+        assert len(machine.fired) == min(number, most)
+        if number > most + 1:
+            processor.perform(machine, [CancelTimer((most,)), SetTimer((most + 1,), 2000)])  # they have sent heartbeats
+            turns.due.pop()
+        while turns.due:
+            before = len(machine.fired)
+            turns.due.pop(0).callback()
+            assert len(machine.fired) - before <= most
+        renewed = {most, most + 1} if number > most + 1 else set()
+        assert machine.fired == [each for each in range(number) if each not in renewed]
+        processor.perform(machine, [CancelTimer((most + 1,))])

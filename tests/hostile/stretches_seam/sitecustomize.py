@@ -93,6 +93,16 @@ class Profile:
         self._collecting_ns = self._collection_began_ns = 0
         signal.signal(signal.SIGPROF, self._sample)
         gc.callbacks.append(self._collect)
+        start = threading.Thread.start
+
+        def start_without_signal(thread: threading.Thread) -> None:
+            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGPROF})  # of the new thread: the loop's thread samples
+            try:
+                start(thread)
+            finally:
+                signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGPROF})
+
+        threading.Thread.start = start_without_signal  # type: ignore[method-assign]
 
     def begin(self) -> None:
         """A stretch begins."""
