@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.benchmarks import streams_fetch
-from tests.benchmarks.streams_cases import JAVA, OURS, StreamsCase
+from tests.benchmarks.streams_cases import JAVA, OURS, OWN, StreamsCase
 from tests.jvm.cache import FetchError, Say
 from tests.jvm.jars import classpath
 from tests.jvm.process import QUIET, BackgroundProcess, ToolError, java_command
@@ -44,13 +44,13 @@ class Place:
 
 def fetch(names: Sequence[str], say: Say) -> None:
     """Fetch what the contestants need now, not in the middle of a measurement; print those that cannot be fetched."""
-    if OURS in names:
+    if OURS in names or OWN in names:
         compile_modules()
     for name in names:
         try:
             if name == JAVA:
                 classpath(JAVA_RELEASE, say)
-            elif name != OURS:
+            elif name not in (OURS, OWN):
                 streams_fetch.interpreter(name, say)
         except FetchError as error:
             say(f"without {name}: {error}")
@@ -70,10 +70,12 @@ def compile_modules() -> None:
 def command(contestant: str, case: StreamsCase, place: Place) -> Sequence[str]:
     """The command line of one contestant. Raises FetchError where it cannot be had."""
     topics = [f"kind={case.kind}", f"input={place.source}", f"output={place.output}", f"table={place.table}"]
-    if contestant in (OURS, JAVA):
+    if contestant in (OURS, OWN, JAVA):
         settings = [*topics, *(f"{name}={value}" for name, value in _config(case, place).items())]
         if contestant == JAVA:
             return java_command(JAVA_RELEASE, str(_HERE / "StreamsLoad.java"), settings, (*JAVA_OPTIONS, *QUIET))
+        if contestant == OWN:
+            settings.append("client.implementation=odradek")
         return [sys.executable, "-m", "tests.benchmarks.streams_ours", *settings]
     return [
         str(streams_fetch.interpreter(contestant)),

@@ -15,9 +15,11 @@ from tests.benchmarks.picking import pick_from
 from tests.benchmarks.streams_topologies import Kind
 
 OURS: Final = "odradek"
+OWN: Final = "own"
+"""Odradek's application with `client.implementation=odradek`: its own clients in place of librdkafka."""
 JAVA: Final = "java"
 OTHERS: Final = ("quix", "faust")
-NAMES: Final = (OURS, JAVA, *OTHERS)
+NAMES: Final = (OURS, OWN, JAVA, *OTHERS)
 OTHERS_SHARE: Final = {"quix": 0.1, "faust": 0.02}
 """Which part of the records the other libraries in Python get, so that a round is short."""
 LEAST_RECORDS: Final = 1_000
@@ -55,7 +57,7 @@ class StreamsCase:
     def contestants(self) -> tuple[str, ...]:
         """The contestants: a library takes no part in a case in which it is not comparable."""
         if self.restores or self.kind == "stores" or self.cache_bytes != DEFAULT_CACHE_BYTES:
-            return (OURS, JAVA)
+            return (OURS, OWN, JAVA)
         return NAMES
 
     @property

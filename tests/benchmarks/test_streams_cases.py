@@ -16,7 +16,7 @@ from odradek.streams.serdes import BYTES, STRING
 from tests.benchmarks import streams_load, streams_processes, streams_report
 from tests.benchmarks.cluster_rounds import ClusterSample
 from tests.benchmarks.contestants import contestant
-from tests.benchmarks.streams_cases import JAVA, OURS, STREAMS_CASES, pick
+from tests.benchmarks.streams_cases import JAVA, OURS, OWN, STREAMS_CASES, pick
 from tests.benchmarks.streams_report import StreamsResults
 from tests.benchmarks.streams_rounds import StreamsCourse, summed_up
 from tests.benchmarks.streams_topologies import COUNTS, INPUT, KINDS, OUTPUT, TABLE, Kind, build
@@ -33,7 +33,13 @@ def test_pick_returns_unknown_names() -> None:
 
 
 def test_the_slower_libraries_get_the_first_of_the_same_records() -> None:
-    assert [STATELESS.records_for(name) for name in STATELESS.contestants] == [600_000, 600_000, 60_000, 12_000]
+    assert [STATELESS.records_for(name) for name in STATELESS.contestants] == [
+        600_000,
+        600_000,
+        600_000,
+        60_000,
+        12_000,
+    ]
     assert list(streams_load.records(5, 84)) == list(streams_load.records(9, 84))[:5]
     assert {len(value) for _, value, _ in streams_load.records(100, 1_000)} == {1_000}
 
@@ -61,17 +67,21 @@ def test_the_report_has_a_row_for_each_contestant_and_the_goals() -> None:
     slower = {**measured, "records_per_s": 25_000.0, "cpu_s_per_million": 20.0}
     samples = [
         ClusterSample(WORDCOUNT.name, OURS, 1, measured),
+        ClusterSample(WORDCOUNT.name, OWN, 1, {**measured, "cpu_s_per_million": 5.0}),
         ClusterSample(WORDCOUNT.name, JAVA, 1, slower),
         ClusterSample(WORDCOUNT.name, "quix", 1, slower),
     ]
     lines = streams_report.table(StreamsResults("odradek", [WORDCOUNT], samples, [], ["x: java"])).splitlines()
     assert lines[4].split() == [OURS, "100,000", "4.00", "100,000", "2.00", "10.0", "90"]
-    assert lines[5].split() == [JAVA, "25,000", "1.00", "50,000", "1.00", "20.0", "90"]
+    assert lines[5].split() == [OWN, "100,000", "4.00", "200,000", "4.00", "5.0", "90"]
+    assert lines[6].split() == [JAVA, "25,000", "1.00", "50,000", "1.00", "20.0", "90"]
     assert [(line.split()[-2:]) for line in lines if line.startswith(WORDCOUNT.name)][1:] == [
         ["100,000", "pass"],
         ["2.0", "pass"],
         ["2.0", "MISS"],
         ["measured", "-"],
+        ["4.0", "pass"],
+        ["4.0", "MISS"],
     ]
     assert lines[-1].endswith("x: java")
 
@@ -79,7 +89,7 @@ def test_the_report_has_a_row_for_each_contestant_and_the_goals() -> None:
 @pytest.mark.slow
 @pytest.mark.jvm
 @pytest.mark.usefixtures("small")
-def test_odradek_and_java_complete_tiny_cases(tmp_path: Path) -> None:
+def test_odradek_with_both_clients_and_java_complete_tiny_cases(tmp_path: Path) -> None:
     cases = [
         replace(WORDCOUNT, records=2_000),
         replace(CASES["streams-windowed-eos"], records=2_000),
@@ -89,7 +99,7 @@ def test_odradek_and_java_complete_tiny_cases(tmp_path: Path) -> None:
     try:
         broker.start()
         unhurried = {"budget_s": 1800, "longest_s": 300}
-        course = StreamsCourse(broker, tmp_path, (OURS, JAVA), lambda line: None, beside=None, **unhurried)
+        course = StreamsCourse(broker, tmp_path, (OURS, OWN, JAVA), lambda line: None, beside=None, **unhurried)
         try:
             course.run(cases, 1)
         finally:
@@ -99,7 +109,7 @@ def test_odradek_and_java_complete_tiny_cases(tmp_path: Path) -> None:
     assert course.failures == []
     assert course.left_out == []
     assert [(each.case, each.contestant) for each in course.samples] == [
-        (case.name, name) for case in cases for name in (OURS, JAVA)
+        (case.name, name) for case in cases for name in (OURS, OWN, JAVA)
     ]
 
 
