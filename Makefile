@@ -126,10 +126,8 @@ clean:
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
 	@touch $@
 
-# PySpark has no wheel, and compressing 450 MB of jars again takes half of the time in which pip makes one. Most modules
-# of these packages are never imported: compiling all takes as long as the rest of the installation.
+# Most modules of these packages are never imported: compiling all takes as long as the rest of the installation.
 .venv/.installed-dev: .venv/bin/python $(SOURCES)
-	@echo "installing Odradek and what its tests need into .venv (once, about two minutes)"
-	@printf '[bdist_wheel]\ncompression = stored\n' > .venv/wheels.cfg
-	@DIST_EXTRA_CONFIG=$(CURDIR)/.venv/wheels.cfg $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --editable '.[dev,streams,docs,release]'
+	@echo "installing Odradek and what its tests need into .venv (once, about a minute)"
+	@$(BIN)/python -m tests.installing '.[dev,streams,docs,release]'
 	@touch $@ .venv/.installed
