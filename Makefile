@@ -94,11 +94,11 @@ soak: .venv/.installed-dev
 	$(BIN)/python -m tests.jvm fetch
 	$(BIN)/python -m tests soak $(ARGS)
 
-# The C codec engine, the functions for whole batches, the append and the frame handler with GCC's sanitizers, compared with Python. Python itself leaks at its end.
+# The C codec engine, the functions for whole batches, the append, the reads and the frame handler with GCC's sanitizers, compared with Python. Python itself leaks at its end.
 sanitize: .venv/.installed-dev
 	CFLAGS="-O1 -g -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer" \
 		$(BIN)/python setup.py --quiet build_ext --force --build-lib build/sanitized --build-temp build/sanitized
-	for compared in protocol.codec_differences protocol.batch_differences storage.append_differences broker.frame_differences; do \
+	for compared in protocol.codec_differences protocol.batch_differences storage.append_differences broker.frame_differences protocol.read_differences; do \
 		LD_PRELOAD="$$(gcc -print-file-name=libasan.so)" ASAN_OPTIONS=detect_leaks=0 PYTHONMALLOC=malloc \
 			$(BIN)/python -m tests.$$compared --library build/sanitized $(ARGS) || exit 1; \
 	done

@@ -438,18 +438,6 @@ static PyObject *handle(PyObject *callable, PyObject *const *args, size_t nargsf
 
 /* ---- the type */
 
-static int find_slots(PyTypeObject *type, const char *const *names, Py_ssize_t *offsets, int count)
-{
-    for (int i = 0; i < count; i++) {
-        PyObject *name = PyUnicode_FromString(names[i]);
-        offsets[i] = name == NULL ? -1 : offset_of(type, name);
-        Py_XDECREF(name);
-        if (offsets[i] < 0)
-            return -1;
-    }
-    return 0;
-}
-
 static int find_all_slots(handler *self)
 {
     static const char *const parts[] = {"parts"}, *const reading[] = {"reading"};

@@ -303,18 +303,6 @@ static PyObject *append_usual(PyObject *Py_UNUSED(module), PyObject *const *args
     return result;
 }
 
-static int find_slots(PyTypeObject *type, const char *const *names, Py_ssize_t *offsets, int count)
-{
-    for (int i = 0; i < count; i++) {
-        PyObject *name = PyUnicode_FromString(names[i]);
-        offsets[i] = name == NULL ? -1 : offset_of(type, name);
-        Py_XDECREF(name);
-        if (offsets[i] < 0)
-            return -1;
-    }
-    return 0;
-}
-
 static PyObject *prepare(PyObject *Py_UNUSED(module), PyObject *args)
 {
     PyTypeObject *found[8];

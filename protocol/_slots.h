@@ -1,5 +1,5 @@
-/* Slots of Python objects, numbers in network byte order and the memory of buffers, for _codec.c, _constructors.c
- * and _frames.c.
+/* Slots of Python objects, numbers in network byte order and the memory of buffers, for _codec.c, _constructors.c,
+ * _frames.c, _log_append.c and _reads.c.
  *
  * Slots are read and written at their offset, which the limited API does not have.
  */
@@ -28,6 +28,19 @@ static Py_ssize_t offset_of(PyTypeObject *type, PyObject *name)
     if (offset < 0)
         PyErr_Format(PyExc_TypeError, "%R is not a slot of %R", name, type);
     return offset;
+}
+
+/* Finds the offsets of several slots; -1 with an exception. */
+static inline int find_slots(PyTypeObject *type, const char *const *names, Py_ssize_t *offsets, int count)
+{
+    for (int i = 0; i < count; i++) {
+        PyObject *name = PyUnicode_FromString(names[i]);
+        offsets[i] = name == NULL ? -1 : offset_of(type, name);
+        Py_XDECREF(name);
+        if (offsets[i] < 0)
+            return -1;
+    }
+    return 0;
 }
 
 static inline uint64_t load(const uint8_t *at, int width)

@@ -6,7 +6,7 @@ results are equal in both cases, but the work of each record is many times slowe
 
 from __future__ import annotations
 
-from odradek.protocol import chain, constructors, frames, legacy_walks, log_append, offset_map, programs, records
+from odradek.protocol import chain, constructors, frames, legacy_walks, log_append, offset_map, programs, reads, records
 
 
 def missing_extensions() -> dict[str, str]:
@@ -20,5 +20,6 @@ def missing_extensions() -> dict[str, str]:
         ("_constructors", "messages", constructors.install is constructors.in_python),
         ("_frames", "small-requests", frames.frame_handler is frames.in_python),
         ("_log_append", "appends", log_append.append_usual is log_append.not_in_c),
+        ("_reads", "connections", reads.install is reads.in_python),
     )
     return {name: work for name, work, runs in fallbacks if runs}

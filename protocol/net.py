@@ -36,7 +36,15 @@ from odradek.protocol.framing import what_it_looks_like
 from odradek.protocol.hang_up import ConnectionEnd
 from odradek.protocol.in_flight import Exchange, InFlightRequests
 from odradek.protocol.outbox import Outbox, Part
-from odradek.protocol.read_turn import COUNTED_BYTES, FRAMES_IN_A_TURN, LITTLE_BYTES, ReadTurn
+from odradek.protocol.read_turn import (
+    COUNTED_BYTES,
+    FIRST_FRAMES,
+    FIRST_FRAMES_NS,
+    FRAMES_IN_A_TURN,
+    LITTLE_BYTES,
+    ReadTurn,
+)
+from odradek.protocol.reads import ReadLimits, install
 from odradek.protocol.receive import NetworkReceive, read_size
 
 if TYPE_CHECKING:
@@ -136,6 +144,7 @@ class Connection(asyncio.BufferedProtocol):
         "_throttled_until_s",
         "_transport",
         "_turn",
+        "_view",
         "_waits_for_memory",
         "_waits_for_turn",
         "_watch",
@@ -155,6 +164,7 @@ class Connection(asyncio.BufferedProtocol):
         self._listener = listener
         self.listener_name = listener.name
         self._turn = listener.connection_quotas.turn
+        self._view = listener.receive_view
         self._on_frame = listener.on_frame
         self._most = listener.limits.frame_bytes
         self._memory = listener.connection_quotas.memory
@@ -266,7 +276,7 @@ class Connection(asyncio.BufferedProtocol):
         incomplete = self._incomplete
         if self._turn.is_full:
             return self._listener.little_view if incomplete is None else incomplete.room(LITTLE_BYTES)
-        return self._listener.receive_view if incomplete is None else incomplete.room()
+        return self._view if incomplete is None else incomplete.room()
 
     def buffer_updated(self, nbytes: int) -> None:
         self.last_active_s = self._loop.time()
@@ -275,7 +285,7 @@ class Connection(asyncio.BufferedProtocol):
         begun = self._incomplete
         try:
             if begun is None:
-                view = self._listener.receive_view
+                view = self._view
                 is_whole = 0 <= read_size(view)[0] == nbytes - 4 <= self._most and not (self._paused or self.closed)
                 if is_whole and turn.may_handle_first():
                     self._on_frame(self, view[4:nbytes])
@@ -599,3 +609,8 @@ class Connection(asyncio.BufferedProtocol):
         queued = self._out.memory_bytes
         self._listener.hold(queued - self._queued)
         self._queued = queued
+
+
+LIMITS: Final = ReadLimits(FIRST_FRAMES, FIRST_FRAMES_NS, COUNTED_BYTES)
+IN_PYTHON: Final = install(Connection, ReadTurn, Outbox, LIMITS)
+"""The methods `get_buffer` and `buffer_updated` above: the specification of those in C."""

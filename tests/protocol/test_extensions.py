@@ -12,7 +12,7 @@ import pytest
 
 import odradek.protocol
 from odradek.broker import server
-from odradek.protocol import chain, constructors, frames, legacy_walks, log_append, offset_map, programs
+from odradek.protocol import chain, constructors, frames, legacy_walks, log_append, offset_map, programs, reads
 from odradek.protocol.extensions import missing_extensions
 
 USERS = {
@@ -23,6 +23,7 @@ USERS = {
     "_constructors": constructors,
     "_frames": frames,
     "_log_append": log_append,
+    "_reads": reads,
 }
 
 
@@ -66,7 +67,8 @@ def test_the_broker_logs_one_warning_for_all_missing_extensions(
         server._warn_of_missing_extensions()
     assert caplog.messages == [
         "C extensions missing, using pure Python modules=_chain,_offset_map,_legacy,_codec,_constructors,_frames,"
-        "_log_append slow=produce,compaction,message-format-conversion,requests,messages,small-requests,appends"
+        "_log_append,_reads "
+        "slow=produce,compaction,message-format-conversion,requests,messages,small-requests,appends,connections"
     ]
 
 

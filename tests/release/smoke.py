@@ -26,6 +26,7 @@ EXTENSIONS = (
     "odradek.protocol._codec",
     "odradek.protocol._constructors",
     "odradek.protocol._frames",
+    "odradek.protocol._reads",
     "odradek.protocol._log_append",
     "odradek.protocol._legacy",
     "odradek.protocol._offset_map",
