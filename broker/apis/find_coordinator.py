@@ -30,6 +30,8 @@ RESOURCES: Final = {
     TRANSACTION: (ResourceType.TRANSACTIONAL_ID, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
 }
 """The resource that a key of each type names, and the error of a client that may not describe it."""
+NO_ERROR: Final = ErrorCode.NONE
+Coordinator = m.FindCoordinatorResponse.Coordinator
 DEADLINE_MS: Final = 2_000
 """How long a request waits while the topic is created or its partition gets another leader. Kafka returns an error at
 once; librdkafka retries twice within 200 ms for the group of a transaction, then never."""
@@ -73,9 +75,16 @@ class FindCoordinator:
         self._auth = auth
 
     def handle(self, call: Call, request: m.FindCoordinatorRequest) -> m.FindCoordinatorResponse | None:
-        kind = request.key_type
+        kind, has_many = request.key_type, call.version >= FIRST_VERSION_WITH_MANY_KEYS
+        if (not has_many or len(request.coordinator_keys) == 1) and kind in RESOURCES and not self._auth.is_enabled:
+            key = request.coordinator_keys[0] if has_many else request.key
+            coordinator = self._lookup.coordinator(kind, key, call.listener)
+            if coordinator[0] is NO_ERROR:  # the common case
+                if has_many:
+                    return m.FindCoordinatorResponse(coordinators=[_entry(key, coordinator)])
+                return _old(coordinator)
         # A key that the request repeats is answered once; its answers are one object.
-        keys = dict.fromkeys([request.key] if call.version < FIRST_VERSION_WITH_MANY_KEYS else request.coordinator_keys)
+        keys = dict.fromkeys(request.coordinator_keys if has_many else [request.key])
         refused: set[str] = set()
         found: dict[str, Found] = {}
         if kind in RESOURCES:
@@ -101,22 +110,12 @@ class FindCoordinator:
     ) -> m.FindCoordinatorResponse:
         """The response; `known` has coordinators that are found already."""
         if call.version < FIRST_VERSION_WITH_MANY_KEYS:
-            error, node_id, host, port, message = known.get(request.key) or self._find(
-                call, request.key_type, request.key, refused
-            )
-            return m.FindCoordinatorResponse(
-                error_code=error,
-                # Kafka returns the message NONE on success, which appears in the logs of clients.
-                error_message=message or (error.name if error else "NONE"),
-                node_id=node_id,
-                host=host,
-                port=port,
-            )
+            return _old(known.get(request.key) or self._find(call, request.key_type, request.key, refused))
         found: dict[str, m.FindCoordinatorResponse.Coordinator] = {}
         for key in request.coordinator_keys:
             if key not in found:
                 coordinator = known.get(key) or self._find(call, request.key_type, key, refused)
-                found[key] = _response_of(key, coordinator)
+                found[key] = _entry(key, coordinator)
         return m.FindCoordinatorResponse(coordinators=[found[key] for key in request.coordinator_keys])
 
     def _find(self, call: Call, kind: int, key: str, refused: set[str]) -> Found:
@@ -131,8 +130,20 @@ class FindCoordinator:
         return self._lookup.coordinator(kind, key, call.listener)
 
 
-def _response_of(key: str, found: Found) -> m.FindCoordinatorResponse.Coordinator:
+def _old(found: Found) -> m.FindCoordinatorResponse:
+    """The response in a version with one key."""
     error, node_id, host, port, message = found
-    return m.FindCoordinatorResponse.Coordinator(
-        key=key, error_code=error, error_message=message or "", node_id=node_id, host=host, port=port
+    return m.FindCoordinatorResponse(
+        error_code=error,
+        # Kafka returns the message NONE on success, which appears in the logs of clients.
+        error_message=message or (error.name if error else "NONE"),
+        node_id=node_id,
+        host=host,
+        port=port,
     )
+
+
+def _entry(key: str, found: Found) -> m.FindCoordinatorResponse.Coordinator:
+    """The coordinator of one of many keys."""
+    error, node_id, host, port, message = found
+    return Coordinator(key=key, error_code=error, error_message=message or "", node_id=node_id, host=host, port=port)

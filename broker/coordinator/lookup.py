@@ -8,6 +8,7 @@ the rules of acks=all for every value of `offsets.commit.required.acks` (Kafka d
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Final
 
 from odradek.broker.controller.auto_topic_creation import AutoCreatedTopic, TopicCreator, TopicsKnown
 from odradek.broker.group.state.settings import GroupSettings
@@ -19,6 +20,7 @@ from odradek.protocol.compression import Codec
 from odradek.protocol.errors import ErrorCode
 
 TRANSACTION_KEY = 1
+NO_ERROR: Final = ErrorCode.NONE
 CODECS = {0: Codec.NONE, 1: Codec.GZIP, 2: Codec.SNAPPY, 3: Codec.LZ4, 4: Codec.ZSTD}
 """`offsets.topic.compression.codec` by number."""
 
@@ -82,7 +84,7 @@ class Coordinators:
         endpoint = broker.endpoint(listener) if broker is not None else None
         if broker is None or endpoint is None:
             return _unavailable(None)
-        return ErrorCode.NONE, broker.broker_id, endpoint.host, endpoint.port, None
+        return NO_ERROR, broker.broker_id, endpoint.host, endpoint.port, None
 
 
 class InternalTopicSettings:

@@ -34,7 +34,10 @@ class BrokerMetadata(NamedTuple):
 
     def endpoint(self, listener: str) -> ListenerAddress | None:
         """The endpoint of that listener, None when the broker does not have it."""
-        return next((endpoint for endpoint in self.endpoints if endpoint.listener == listener), None)
+        for endpoint in self.endpoints:
+            if endpoint.listener == listener:
+                return endpoint
+        return None
 
 
 @dataclass(frozen=True, slots=True)
