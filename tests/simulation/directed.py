@@ -192,6 +192,39 @@ class UncleanElection(Directed):
             process.start()
 
 
+class TwoUncleanElections(UncleanElection):
+    """A follower has an epoch that the leader lacks, and the leader's earlier epoch ends in the middle of it (KIP-279).
+
+    The first replica leads alone, writes, and dies; the second, which has less, is elected, writes, but not as much, and
+    dies; the first is elected again, and the second follows. It has to truncate its log to where its own earlier epoch
+    ends: the leader's ends later.
+    """
+
+    def _break_things(self) -> None:
+        random = self.script_draws
+        first, second = (self.processes[each] for each in self.assigned)
+        self._writer.write_to([b"a", b"b", b"c", b"d"], 0.1)
+        self._until(self._in_sync, "both are in sync")
+        self._write(random.randint(1, 6))
+        self._fault_of("kill", second)
+        self._until(lambda: self._isr() == {first.broker_id}, "the first leads alone")
+        written = random.randint(LOST, 2 * LOST)
+        self._write(written)
+        self._fault_of("kill", first)
+        self._fault_of("start", second)
+        self._until(lambda: self._leads(second), "the second is elected", REST_S)
+        self._write(random.randint(1, written // 3))
+        self._fault_of("kill", second)
+        self._fault_of("start", first)
+        self._until(lambda: self._leads(first), "the first is elected", REST_S)
+        self._write(random.randint(1, 6))
+        self._fault_of("start", second)
+        self._until(self._in_sync, "the second follows", REST_S)
+        self._write(random.randint(1, 4))
+        for each in self.monitor.forgiven:
+            self.note(f"forgiven {each}")
+
+
 class PowerLossInSwap(Directed):
     """Power is lost at one call of the disk after the other while compacted segments take the places of old ones.
 
@@ -268,5 +301,9 @@ class PowerLossInSwap(Directed):
         super()._fall(process, disk, power=power)
 
 
-SCRIPTS: Final[dict[str, type[Directed]]] = {"unclean": UncleanElection, "swap": PowerLossInSwap}
+SCRIPTS: Final[dict[str, type[Directed]]] = {
+    "unclean": UncleanElection,
+    "two unclean": TwoUncleanElections,
+    "swap": PowerLossInSwap,
+}
 """The scripts by their names on the command line."""
