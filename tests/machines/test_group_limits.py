@@ -189,7 +189,7 @@ class ManySessions(Machine):
         self.fired: list[int] = []
 
     def timer(self, name: Any, now: Any) -> list[Any]:
-        self.fired.append(name[0])
+        self.fired.append(int(name[0]))
         return []
 
 
@@ -207,13 +207,13 @@ def test_timers_that_are_due_together_fire_in_slices(number: int) -> None:
     processor.host(LedPartition(0, 1, None), "group", machine)  # type: ignore[arg-type]
     for _ in range(2):
         machine.fired.clear()
-        processor.perform(machine, [SetTimer((each,), 1000) for each in range(number)])
+        processor.perform(machine, [SetTimer((str(each),), 1000) for each in range(number)])
         sessions, turns.due[:] = list(turns.due), []
         for each in sessions:
             each.callback()  # in one iteration of the loop
         assert len(machine.fired) == min(number, most)
         if number > most + 1:
-            processor.perform(machine, [CancelTimer((most,)), SetTimer((most + 1,), 2000)])  # they have sent heartbeats
+            processor.perform(machine, [CancelTimer((str(most),)), SetTimer((str(most + 1),), 2000)])  # they have sent heartbeats
             turns.due.pop()
         while turns.due:
             before = len(machine.fired)
@@ -221,4 +221,4 @@ def test_timers_that_are_due_together_fire_in_slices(number: int) -> None:
             assert len(machine.fired) - before <= most
         renewed = {most, most + 1} if number > most + 1 else set()
         assert machine.fired == [each for each in range(number) if each not in renewed]
-        processor.perform(machine, [CancelTimer((most + 1,))])
+        processor.perform(machine, [CancelTimer((str(most + 1),))])

@@ -102,7 +102,7 @@ class Profile:
             finally:
                 signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGPROF})
 
-        threading.Thread.start = start_without_signal  # type: ignore[method-assign]
+        threading.Thread.start = start_without_signal  # type: ignore[method-assign, assignment]
 
     def begin(self) -> None:
         """A stretch begins."""
