@@ -183,7 +183,7 @@ def test_many_replies_leave_in_slices(number: int) -> None:
 
 
 class ManySessions(Machine):
-    """A state machine that notes its timers, and sets another one where it is told to."""
+    """A state machine that notes its timers."""
 
     def __init__(self) -> None:
         self.fired: list[int] = []
