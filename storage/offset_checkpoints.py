@@ -126,7 +126,17 @@ class _Making:
 class OffsetCheckpoints:
     """The checkpoint files of one directory, and their contents."""
 
-    __slots__ = ("_begun", "_contents", "_failure", "_folder", "_in_progress", "_logs", "_makings", "_newest", "_written")
+    __slots__ = (
+        "_begun",
+        "_contents",
+        "_failure",
+        "_folder",
+        "_in_progress",
+        "_logs",
+        "_makings",
+        "_newest",
+        "_written",
+    )
 
     def __init__(
         self, folder: Folder, failure: DirectoryFailure, logs: Callable[[], list[tuple[TopicPartition, Log]]]
