@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, Final, TypeVar
 
@@ -20,6 +20,7 @@ from odradek.broker.controller.state.controller import ControllerMachine
 from odradek.broker.controller.state.steps import Children, ControllerMovedError, Pause, Read, Step, Steps, Watch, Write
 from odradek.broker.registry import znodes
 from odradek.broker.registry.interface import BadVersionError, Event, NoNodeError, Registry, RegistryError, Watcher
+from odradek.broker.runtime.turns import each as items_of
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode, KafkaError
 
@@ -168,7 +169,7 @@ class ActiveController:
         machine = self.machine
         if isinstance(response, m.LeaderAndIsrResponse):
             offline = machine.context.offline_replicas.get(broker_id)
-            bad = any(each.error_code == ErrorCode.KAFKA_STORAGE_ERROR for each in _results(response))
+            bad = any(each.error_code == ErrorCode.KAFKA_STORAGE_ERROR for each in items_of(_results(response)))
             if bad or offline:
                 self.submit(lambda: machine.leader_and_isr_answered(broker_id, response))
         elif isinstance(response, m.StopReplicaResponse) and machine.context.deleting:
@@ -213,5 +214,7 @@ class ActiveController:
             self.submit(run, lambda: self._queued.pop(what, None))
 
 
-def _results(response: m.LeaderAndIsrResponse) -> list[m.LeaderAndIsrResponse.LeaderAndIsrPartitionError]:
-    return [*response.partition_errors, *(each for topic in response.topics for each in topic.partition_errors)]
+def _results(response: m.LeaderAndIsrResponse) -> Iterator[m.LeaderAndIsrResponse.LeaderAndIsrPartitionError]:
+    yield from response.partition_errors
+    for topic in response.topics:
+        yield from topic.partition_errors

@@ -114,8 +114,9 @@ class MetadataCache:
         return iter(self.topics.values())
 
     def put_topics(self, topics: Iterable[TopicMetadata]) -> None:
-        """Add or replace topics. The first call sets all topics of the cluster."""
-        self.is_initialized = True
+        """Add or replace topics. The first call sets all topics of the cluster. Its watchers are notified at the end;
+        each topic counts from its turn on.
+        """
         for topic in topics:
             known = self.topics.get(topic.name)
             if known is not None and known.topic_id != topic.topic_id:
@@ -124,6 +125,7 @@ class MetadataCache:
             self._by_id[topic.topic_id] = topic.name
             if known is not None:
                 self._replaced(topic.name)
+        self.is_initialized = True
         self._changed()
 
     def partition_states_changed(self) -> None:

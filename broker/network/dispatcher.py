@@ -21,7 +21,7 @@ from typing import Any, Final, Protocol
 from odradek.broker.metrics.broker_metrics import ApiMetrics, RequestMetrics
 from odradek.broker.network.large_requests import SMALL_FRAME_BYTES, AtOnce, LargeRequestError, LargeRequests
 from odradek.broker.network.long_messages import shorten_messages
-from odradek.broker.runtime.turns import Run, in_turn
+from odradek.broker.runtime.turns import Run, in_turn, keep
 from odradek.broker.runtime.usage import Usage, measured
 from odradek.broker.security.session import ANONYMOUS_SESSION, OWN_SESSION, Session
 from odradek.protocol import messages as m
@@ -252,9 +252,9 @@ class LocalCall:
             return
         self.closed = True
         if self.run_in_turns is None or in_turn():
-            self._on_answer(response)
+            self._on_answer(keep(response))
         else:
-            self.run_in_turns(lambda: self._on_answer(response))
+            self.run_in_turns(lambda: self._on_answer(keep(response)))
 
     def close(self) -> None:
         """Notify the caller that there will be no response."""
@@ -377,6 +377,8 @@ def _is_large(request: Any) -> bool:
             topics = [topic.partitions for entry in request.transactions for topic in entry.topics]
         case m.WriteTxnMarkersRequest.API_KEY:
             topics = [topic.partition_indexes for marker in request.markers for topic in marker.topics]
+        case m.LeaderAndIsrRequest.API_KEY | m.UpdateMetadataRequest.API_KEY | m.StopReplicaRequest.API_KEY:
+            topics = [topic.partition_states for topic in request.topic_states]
         case _:
             return False
     return sum(map(len, topics)) > PARTITIONS_AT_ONCE
@@ -440,7 +442,7 @@ class Dispatcher:
         call = LocalCall(version, client_id, on_answer, on_lost)
         if _is_large(request):
             call.run_in_turns = self.large.run
-            self.large.run(lambda: self._handle_local(call, request))
+            self.large.run(lambda: self._handle_local(call, keep(request)))
         else:
             self._handle_local(call, request)
 

@@ -379,7 +379,7 @@ class ReplicaManager:
             in_order = tuple(merged[index] for index in sorted(merged) if index not in gone)
             if in_order:
                 changed.append(TopicMetadata(name, topic_id, is_internal(name), in_order))
-        metadata_cache.put_topics(changed)
+        metadata_cache.put_topics(items_of(keep(changed)))
         return m.UpdateMetadataResponse()
 
 
@@ -401,7 +401,8 @@ def refused_leader_and_isr(control_request: m.LeaderAndIsrRequest, refusal: Erro
 def _grouped(control_request: m.LeaderAndIsrRequest) -> list[tuple[str, bytes, list[ControlRequest]]]:
     """The partitions of a LeaderAndIsr request by topic, for all versions of the request."""
     if control_request.topic_states:
-        return [(topic.topic_name, topic.topic_id, topic.partition_states) for topic in control_request.topic_states]
+        states = items_of(control_request.topic_states)
+        return keep([(topic.topic_name, topic.topic_id, topic.partition_states) for topic in states])
     topics: dict[str, list[ControlRequest]] = {}
     for state in control_request.ungrouped_partition_states:
         topics.setdefault(state.topic_name, []).append(state)
@@ -431,7 +432,7 @@ def _stops(control_request: m.StopReplicaRequest) -> list[tuple[str, int, int, b
         ),
         *(
             (topic.topic_name, each.partition_index, each.leader_epoch, each.delete_partition)
-            for topic in control_request.topic_states
+            for topic in items_of(control_request.topic_states)
             for each in topic.partition_states
         ),
     ]
@@ -441,7 +442,8 @@ def _metadata(
     control_request: m.UpdateMetadataRequest,
 ) -> list[tuple[str, bytes, list[m.UpdateMetadataRequest.UpdateMetadataPartitionState]]]:
     if control_request.topic_states:
-        return [(topic.topic_name, topic.topic_id, topic.partition_states) for topic in control_request.topic_states]
+        states = items_of(control_request.topic_states)
+        return keep([(topic.topic_name, topic.topic_id, topic.partition_states) for topic in states])
     topics: dict[str, list[m.UpdateMetadataRequest.UpdateMetadataPartitionState]] = {}
     for state in control_request.ungrouped_partition_states:
         topics.setdefault(state.topic_name, []).append(state)

@@ -174,7 +174,10 @@ class Local:
             self.seen += 1
 
 
-@pytest.mark.parametrize("key", [24, 27], ids=["AddPartitionsToTxn", "WriteTxnMarkers"])
+LOCAL = {4: "LeaderAndIsr", 5: "StopReplica", 6: "UpdateMetadata", 24: "AddPartitionsToTxn", 27: "WriteTxnMarkers"}
+
+
+@pytest.mark.parametrize("key", LOCAL, ids=LOCAL.get)
 async def test_a_large_request_of_the_broker_to_itself_is_handled_in_turns(key: int) -> None:
     """Also its response, though the broker gives it later: it has as many partitions."""
     clock = itertools.count(step=SLICE_NS // 50)
@@ -193,7 +196,7 @@ async def test_a_large_request_of_the_broker_to_itself_is_handled_in_turns(key: 
     await eventually_async(lambda: handler.seen, lambda seen: seen == COUNT, "it is handled")
     interruptions = dispatcher.large.interruptions
     assert interruptions > COUNT / 100
-    handler.calls[0].reply("response")
+    handler.calls[0].reply(m.StopReplicaResponse())
     assert answered == 0
     await eventually_async(lambda: answered, lambda seen: seen == COUNT, "it is answered")
     assert dispatcher.large.interruptions - interruptions > COUNT / 100
@@ -206,6 +209,10 @@ def _request(key: int) -> Any:
         marker = m.WriteTxnMarkersRequest
         topic = marker.WritableTxnMarkerTopic(name="t", partition_indexes=indexes)
         return marker(markers=[marker.WritableTxnMarker(topics=[topic])])
+    if key != m.AddPartitionsToTxnRequest.API_KEY:
+        request = {each.API_KEY: each for each in (m.LeaderAndIsrRequest, m.StopReplicaRequest, UpdateMetadata)}[key]
+        (topic_class,) = (getattr(request, name) for name in dir(request) if name.endswith("TopicState"))
+        return request(topic_states=[topic_class(partition_states=[0]) for _ in range(COUNT)])
     added = m.AddPartitionsToTxnRequest
     added_topic = added.AddPartitionsToTxnTopic(name="t", partitions=indexes)
     return added(transactions=[added.AddPartitionsToTxnTransaction(topics=[added_topic])])
