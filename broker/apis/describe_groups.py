@@ -13,8 +13,8 @@ from odradek.broker.group.group_metadata_manager import GroupMetadataManager
 from odradek.broker.group.state.classic_group import ClassicGroup
 from odradek.broker.group.state.classic_members import Member
 from odradek.broker.group.state.classic_requests import ClassicGroupState
-from odradek.broker.runtime.turns import SlicedList, in_turn, keep
 from odradek.broker.runtime.turns import each as items_of
+from odradek.broker.runtime.turns import in_turn, keep, list_of
 from odradek.broker.security.auth_helper import AuthHelper
 from odradek.broker.security.state.acls import AclOperation, ResourceType
 from odradek.protocol import messages as m
@@ -93,7 +93,7 @@ def _described(group_id: str, group: ClassicGroup) -> Described:
         group_state=group.state.value,
         protocol_type=group.protocol_type or "",
         protocol_data=protocol or "",
-        members=SlicedList(_member(member, protocol) for member in items_of(tuple(group.group_members))),
+        members=list_of(_member(member, protocol) for member in items_of(tuple(group.group_members))),
     )
 
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Final
 from odradek.broker.group.deferred_response import DeferredResponse
 from odradek.broker.group.group_metadata_manager import GroupMetadataManager
 from odradek.broker.group.state.classic_requests import JoinRequest, JoinResult, Terms
-from odradek.broker.runtime.turns import SlicedList
 from odradek.broker.runtime.turns import each as items_of
+from odradek.broker.runtime.turns import list_of
 from odradek.broker.security.auth_helper import AuthHelper
 from odradek.broker.security.state.acls import AclOperation, ResourceType
 from odradek.protocol import messages as m
@@ -53,13 +53,14 @@ class JoinGroup:
             return _response(call, JoinResult(ErrorCode.GROUP_AUTHORIZATION_FAILED, ""))
         if len(request.protocols) > self._groups.most_protocols:
             return _response(call, JoinResult(ErrorCode.GROUP_MAX_SIZE_REACHED, ""))
+        session_timeout_ms = request.session_timeout_ms
         terms = Terms(
-            instance_id=request.group_instance_id,
-            client_id=call.client_id or "",
-            client_host=call.client_host,
-            session_timeout_ms=request.session_timeout_ms,
-            rebalance_timeout_ms=request.rebalance_timeout_ms if call.version else request.session_timeout_ms,
-            protocols=tuple([(protocol.name, protocol.metadata) for protocol in request.protocols]),
+            request.group_instance_id,
+            call.client_id or "",
+            call.client_host,
+            session_timeout_ms,
+            request.rebalance_timeout_ms if call.version else session_timeout_ms,
+            tuple([(protocol.name, protocol.metadata) for protocol in request.protocols]),
         )
         join = JoinRequest(
             request.member_id,
@@ -93,7 +94,7 @@ def _response(call: Call, result: JoinResult) -> m.JoinGroupResponse:
         leader=result.leader,
         skip_assignment=result.skip_assignment,
         member_id=result.member_id,
-        members=SlicedList(
+        members=list_of(
             m.JoinGroupResponse.JoinGroupResponseMember(
                 member_id=member_id, group_instance_id=instance_id, metadata=metadata
             )

@@ -65,13 +65,9 @@ class OffsetCommit:
             commit = self._any_commit(call, request)
         if not commit.entries:
             return commit.response(call, [])
-        sender = CommitRequest(
-            request.member_id,
-            request.group_instance_id,
-            request.generation_id_or_member_epoch,
-            commit.entries,
-            knows_member_epochs=call.version >= FIRST_VERSION_WITH_MEMBER_EPOCHS,
-        )
+        member = request.member_id, request.group_instance_id, request.generation_id_or_member_epoch
+        knows_member_epochs = call.version >= FIRST_VERSION_WITH_MEMBER_EPOCHS
+        sender: CommitRequest = _new(CommitRequest, (*member, commit.entries, knows_member_epochs, None))
         if len(sender.entries) > ENCODED_AT_ONCE:
             sender = self._offsets.prepared(request.group_id, sender)
         if self._offsets.commit_at_once(request.group_id, sender):

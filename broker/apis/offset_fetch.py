@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from odradek.broker.group.offset_metadata_manager import OffsetMetadataManager
 from odradek.broker.group.state.offsets import NO_EPOCH, NO_OFFSET, FetchedOffset
 from odradek.broker.metadata.cache import MetadataCache
-from odradek.broker.runtime.turns import SlicedList, in_turn, keep
+from odradek.broker.runtime.turns import SlicedList, in_turn, keep, list_of
 from odradek.broker.runtime.turns import each as items_of
 from odradek.broker.security.auth_helper import AuthHelper
 from odradek.broker.security.state.acls import AclOperation, ResourceType
@@ -93,9 +93,9 @@ class OffsetFetch:
             ]
         if wanted is None:
             found = self._described(call, found)
-        topics = SlicedList()
+        topics: list[Any] = list_of(())
         for name, offsets in items_of(_by_topic(found + refused).items()):
-            answers = SlicedList()
+            answers: list[Any] = list_of(())
             for each in items_of(offsets):
                 offset, leader_epoch, metadata = _fields(each)
                 answers.append(
@@ -141,7 +141,7 @@ class OffsetFetch:
             return Response.OffsetFetchResponseGroup(group_id=group.group_id, error_code=error)
         if wanted is None:
             found = self._described(call, found)
-        topics = SlicedList()
+        topics: list[Any] = list_of(())
         for name, offsets in items_of(_by_topic(found + refused).items()):
             if by_id and name not in self._metadata_cache.topics:
                 continue  # the response cannot contain an offset of a deleted topic, which has no id
@@ -149,7 +149,7 @@ class OffsetFetch:
                 Response.OffsetFetchResponseTopics(
                     name=name,
                     topic_id=self._metadata_cache.id_of(name),
-                    partitions=SlicedList(_partition(each) for each in items_of(offsets)),
+                    partitions=list_of(_partition(each) for each in items_of(offsets)),
                 )
             )
         return Response.OffsetFetchResponseGroup(group_id=group.group_id, topics=topics + unknown)

@@ -60,7 +60,7 @@ class GroupMetadataManager:
 
     def join(self, group_id: str, request: JoinRequest, answer: Callable[[JoinResult], None]) -> None:
         """JoinGroup."""
-        error = self._groups.check(group_id)
+        error, group = self._groups.look_up(group_id)
         settings, timeout_ms = self._settings, request.terms.session_timeout_ms
         if error:
             answer(JoinResult(error, request.member_id))
@@ -68,22 +68,21 @@ class GroupMetadataManager:
         if not settings.group_min_session_timeout_ms <= timeout_ms <= settings.group_max_session_timeout_ms:
             answer(JoinResult(ErrorCode.INVALID_SESSION_TIMEOUT, request.member_id))
             return
-        group = self._groups.find(group_id)
         if group is None:
             if request.member_id != UNKNOWN_MEMBER_ID:
                 answer(JoinResult(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id))
                 return
             group = self._groups.create(group_id)
-        self._groups.perform(group, group.join(answer, request, self._fresh_id(), self._groups.now()))
+        unique = "" if request.member_id else self._fresh_id()  # a read of the system's random numbers
+        self._groups.perform(group, group.join(answer, request, unique, self._groups.now()))
 
     def sync(self, group_id: str, request: SyncRequest, answer: Callable[[SyncResult], None]) -> None:
         """SyncGroup."""
-        error = self._groups.check(group_id)
+        error, group = self._groups.look_up(group_id)
         if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
             # The rebalance ends with the old coordinator. This code makes the member join again, and old clients
             # do not support COORDINATOR_LOAD_IN_PROGRESS here.
             error = ErrorCode.REBALANCE_IN_PROGRESS
-        group = self._groups.find(group_id) if not error else None
         if group is None:
             answer(SyncResult(error or ErrorCode.UNKNOWN_MEMBER_ID))
             return

@@ -166,6 +166,11 @@ class SlicedList(list[Any]):
         return _interrupted(items)
 
 
+def list_of(items: Iterable[T]) -> list[T]:
+    """The items in a list. In a turn, the loops over them may be interrupted; the encoders in C take no such list."""
+    return list(items) if _local.handler is None else SlicedList(items)
+
+
 def _interrupted(items: Iterable[T]) -> Iterator[T]:
     """The items. A coroutine may have the next one in another turn, or on the loop."""
     for item in items:

@@ -11,7 +11,7 @@ import pytest
 
 from odradek.broker.apis.offset_fetch import without_duplicates
 from odradek.broker.runtime.request_tasks import RequestTasks
-from odradek.broker.runtime.turns import THREADS, SlicedList, Turns, each, in_turn, in_turns
+from odradek.broker.runtime.turns import THREADS, SlicedList, Turns, each, in_turn, in_turns, list_of
 from tests.broker.stepping_turns import SteppingClock, finished
 from tests.support.eventually import eventually_async
 
@@ -90,6 +90,13 @@ async def test_on_the_loop_nothing_is_interrupted(turns: Turns) -> None:
     assert not in_turn()
     assert each(items) is items
     assert type(iter(items)) is type(iter([]))
+    assert type(list_of(range(5))) is list  # for the encoders in C
+
+
+async def test_in_a_turn_a_list_of_items_is_interrupted(turns: Turns) -> None:
+    kinds: list[type] = []
+    await finished(turns, lambda: kinds.append(type(list_of(range(5)))))
+    assert kinds == [SlicedList]
 
 
 async def test_a_handler_in_a_turn_may_start_tasks_and_timers(turns: Turns) -> None:

@@ -36,6 +36,8 @@ EMPTY: Final = ClassicGroupState.EMPTY
 COMPLETING: Final = ClassicGroupState.COMPLETING
 NO_ERROR: Final = ErrorCode.NONE
 """Python 3.11 calls a function to find a member of an enumeration, and each commit passes several checks."""
+_new: Final = tuple.__new__
+"""Makes a named tuple without a call of Python's `__new__`."""
 
 
 class ClassicGroup:
@@ -99,19 +101,13 @@ class ClassicGroup:
     def join_result(self, member: Member) -> JoinResult:
         """The answer of a join: the current generation, for the leader with all members."""
         leads = self.group_members.leader == member.member_id
-        return JoinResult(
-            ErrorCode.NONE,
-            member.member_id,
-            self.generation,
-            self.protocol_type,
-            self.protocol_name,
-            self.group_members.leader or "",
-            JoinedMembers(self.group_members, self.protocol_name) if leads else (),
-        )
+        members = JoinedMembers(self.group_members, self.protocol_name) if leads else ()
+        of_all = self.generation, self.protocol_type, self.protocol_name, self.group_members.leader or ""
+        return _new(JoinResult, (NO_ERROR, member.member_id, *of_all, members, False))
 
     def sync_result(self, member: Member) -> SyncResult:
         """The answer of a sync: the member's assignment."""
-        return SyncResult(ErrorCode.NONE, self.protocol_type, self.protocol_name, member.assignment)
+        return _new(SyncResult, (NO_ERROR, self.protocol_type, self.protocol_name, member.assignment))
 
     def check_member(self, member_id: str, instance_id: str | None) -> ErrorCode:
         """Whether these ids are those of one member."""

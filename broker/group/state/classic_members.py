@@ -21,10 +21,10 @@ PROTOCOL_BYTES: Final = 64
 
 def size_of(terms: Terms) -> int:
     """The memory of a member with these terms, in bytes, about."""
-    strings = len(terms.client_id) + len(terms.client_host) + len(terms.instance_id or "")
-    return (
-        MEMBER_BYTES + strings + sum(PROTOCOL_BYTES + len(name) + len(metadata) for name, metadata in terms.protocols)
-    )
+    size = MEMBER_BYTES + len(terms.client_id) + len(terms.client_host) + len(terms.instance_id or "")
+    for name, metadata in terms.protocols:
+        size += PROTOCOL_BYTES + len(name) + len(metadata)
+    return size
 
 
 class JoinedMembers(Collection[tuple[str, str | None, bytes]]):
@@ -76,6 +76,7 @@ class Member:
         "encoded",
         "is_new",
         "member_id",
+        "memory_bytes",
         "sync_token",
         "terms",
     )
@@ -83,6 +84,8 @@ class Member:
     def __init__(self, member_id: str, terms: Terms) -> None:
         self.member_id = member_id
         self.terms = terms
+        self.memory_bytes = size_of(terms)
+        """About how much memory it takes."""
         self.assignment = b""
         self.encoded: EncodedElement | None = None
         """The member in the record of the present generation, once that was stored."""
@@ -145,7 +148,7 @@ class ClassicGroupMembers:
         self._support: dict[str, int] = {}
         self.leader: str | None = None
         self.memory_bytes = 0
-        """The sum of `size_of` of the members."""
+        """The sum of those of the members."""
         self.revision = 0
         """Grows when a member joins, leaves or changes its protocols."""
 
@@ -201,11 +204,9 @@ class ClassicGroupMembers:
         self._count(member, -1)
         self.revision += member.terms.protocols != terms.protocols
         member.encoded = None
-        member.terms = member.terms._replace(
-            protocols=terms.protocols,
-            session_timeout_ms=terms.session_timeout_ms,
-            rebalance_timeout_ms=terms.rebalance_timeout_ms,
-        )
+        before, timeouts = member.terms, (terms.session_timeout_ms, terms.rebalance_timeout_ms)
+        member.terms = Terms(before.instance_id, before.client_id, before.client_host, *timeouts, terms.protocols)
+        member.memory_bytes = size_of(member.terms)
         self._count(member, 1)
 
     def rename(self, member: Member, member_id: str) -> None:
@@ -264,7 +265,7 @@ class ClassicGroupMembers:
         return preferred_of(votes)
 
     def _count(self, member: Member, step: int) -> None:
-        self.memory_bytes += step * size_of(member.terms)
+        self.memory_bytes += step * member.memory_bytes
         for name in dict(member.terms.protocols):
             count = self._support.get(name, 0) + step
             if count:

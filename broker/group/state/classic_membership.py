@@ -138,7 +138,7 @@ class Membership:
         limit = self._settings.odradek_group_max_metadata_bytes
         size = size_of(request.terms)
         member = self.group.group_members.get(request.member_id)
-        before = size_of(member.terms) if member is not None else 0
+        before = member.memory_bytes if member is not None else 0
         return size <= limit // MEMBERS_SHARE and self.group.group_members.memory_bytes + size - before <= limit
 
     def _has_room(self, member_id: str) -> bool:
@@ -220,7 +220,8 @@ class Membership:
             self._sessions.effects.reply(token, self.group.sync_result(member))
             self._sessions.renew(member, now)
         else:
-            self._sessions.answer_sync(member, SyncResult(ErrorCode.REBALANCE_IN_PROGRESS))
+            if member.sync_token is not None:
+                self._sessions.answer_sync(member, SyncResult(ErrorCode.REBALANCE_IN_PROGRESS))
             member.sync_token = token
             self._rebalance.synced(member)
             if self.group.group_members.leader == member.member_id:

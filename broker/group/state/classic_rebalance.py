@@ -121,7 +121,8 @@ class ClassicRebalance:
 
     def rejoin(self, token: Any, member: Member, terms: Terms) -> None:
         """A member joins again, perhaps with other protocols."""
-        self._sessions.answer_join(member, JoinResult(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
+        if member.join_token is not None:
+            self._sessions.answer_join(member, JoinResult(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
         self._group.group_members.update(member, terms)
         member.join_token = token
 

@@ -237,13 +237,15 @@ class Group:
 
     def records_of_commit(self, request: CommitRequest) -> list[KeyValue] | None:
         """The records of a commit, if all of its offsets may be stored; otherwise None, and `commit` has the errors."""
-        limit = self._settings.offset_metadata_max_bytes
-        for _, committed in request.entries:
-            if committed.metadata and _java_length(committed.metadata) > limit:
-                return None
         if _check_commit(self.membership, request):
             return None
-        return request.records or [offset_record(self.group_id, *entry) for entry in request.entries]
+        limit, records = self._settings.offset_metadata_max_bytes, []
+        for partition, committed in request.entries:
+            if committed.metadata and _java_length(committed.metadata) > limit:
+                return None
+            if request.records is None:
+                records.append(offset_record(self.group_id, partition, committed))
+        return request.records or records
 
     def check_fetch(self, member_id: str | None, epoch: int) -> ErrorCode:
         """Whether the sender of an OffsetFetch may read offsets; the classic protocol accepts every sender."""

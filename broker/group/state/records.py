@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from odradek.broker.group.state.classic_members import ClassicGroupMembers, Member
@@ -36,6 +37,8 @@ GROUP_VALUE_VERSION: Final = 3
 
 _PLAIN_VALUE: Final = struct.Struct(">hqihq")
 """A value of OFFSET_VALUE_VERSION with empty metadata: version, offset, leader epoch, length of the metadata, time."""
+LONGEST_REMEMBERED: Final = 256
+"""Characters of a group and a topic whose keys are remembered: with 4,096 keys, they take two megabytes at most."""
 OFFSET_KEY_PREFIX: Final = VERSION.pack(OFFSET_KEY_VERSION)
 GROUP_KEY_PREFIX: Final = VERSION.pack(GROUP_KEY_VERSION)
 OFFSET_VALUE_PREFIX: Final = VERSION.pack(OFFSET_VALUE_VERSION)
@@ -57,8 +60,17 @@ class GroupKey(NamedTuple):
 
 def offset_key(group_id: str, partition: TopicPartition) -> bytes:
     """The key of a partition's offset."""
+    is_short = len(group_id) + len(partition[0]) <= LONGEST_REMEMBERED
+    return _remembered_key(group_id, partition) if is_short else _offset_key(group_id, partition)
+
+
+def _offset_key(group_id: str, partition: TopicPartition) -> bytes:
     key = m.OffsetCommitKey(group=group_id, topic=partition[0], partition=partition[1])
     return key.encode(OFFSET_KEY_VERSION, OFFSET_KEY_PREFIX)
+
+
+_remembered_key: Final = lru_cache(maxsize=4096)(_offset_key)
+"""A consumer commits the offsets of the same partitions again and again."""
 
 
 def group_key(group_id: str) -> bytes:

@@ -8,8 +8,10 @@ can inspect, delay or lose it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
+_new: Final = tuple.__new__
+"""Makes a named tuple without a call of Python's `__new__`."""
 TimerName = tuple[str, ...]
 Each = Callable[[Iterable[Any]], Iterable[Any]]
 """Returns the items; the shell may interrupt the loop over them before each item."""
@@ -94,7 +96,7 @@ class Effects:
 
     def reply(self, token: Any, answer: Any) -> None:
         """Add a reply."""
-        self._effects.append(Reply(token, answer))
+        self._effects.append(_new(Reply, (token, answer)))
 
     def offload(self, parts: Callable[[Each], Iterator[Any]], event: Callable[[Any, Now], list[Any]]) -> None:
         """Add a computation."""
