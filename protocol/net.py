@@ -330,20 +330,20 @@ class Connection(asyncio.BufferedProtocol):
 
         Without `left`, the first one and those that the connection has behind it, or none where others had theirs.
         """
-        position = 0
+        position, turn = 0, self._turn
         is_first = not left
-        waits = is_first and not self._turn.may_handle_first()
+        waits = is_first and not turn.may_handle_first()
         left = 0 if waits else left or 1
         while end - position >= 4 and not self.closed:
             if not left and not self._paused and not waits:
                 if is_first:
-                    left, is_first = self._turn.frames_behind_the_first(), False
-                left = left or self._turn.more_frames()
+                    left, is_first = turn.frames_behind_the_first(), False
+                left = left or turn.more_frames()
             if self._paused or not left:
                 if not self._paused:  # it continues after the other connections had their turn
                     self._paused = self._waits_for_turn = True
                     cast("asyncio.Transport", self._transport).pause_reading()
-                    (self._turn.queue_first if waits else self._turn.queue)(self)
+                    (turn.queue_first if waits else turn.queue)(self)
                 self._receive.keep_backlog(view[position:end])
                 return
             left -= 1
@@ -355,7 +355,13 @@ class Connection(asyncio.BufferedProtocol):
             if start + size > end:
                 break
             position = start + size
+            if position == end:
+                self._on_frame(self, view[start:position])
+                break
+            turn.begin_frames()
             self._on_frame(self, view[start:position])
+            if left and turn.is_late():
+                left = 0
         if position < end and not self.closed:
             if self._paused:
                 self._receive.keep_backlog(view[position:end])

@@ -21,6 +21,9 @@ FRAMES_AT_ONCE: Final = 8
 """Requests of one read that are handled before other connections have their turn."""
 SHARED_FRAMES: Final = 126
 """Those of all connections in an iteration of the event loop, beside the first of each: about five milliseconds."""
+FRAMES_NS: Final = 8_000_000
+"""How long requests that arrive together on one connection, and those of connections in their turn, are handled in an
+iteration of the event loop: a heartbeat of a group of the consumer protocol can take milliseconds."""
 FIRST_FRAMES: Final = 32
 """Requests, the first of each connection, after which the end of the iteration of the event loop is watched: a callback
 for each iteration would take a microsecond a request."""
@@ -60,8 +63,8 @@ class ReadTurn:
     """The order in which the requests of several connections are handled, and in which responses leave.
 
     A connection that sends many requests at once has FRAMES_AT_ONCE of them handled when they arrive, or one where
-    others have had SHARED_FRAMES in this iteration of the event loop, and one connection has MORE_FRAMES. The others
-    wait until the connections before it in the queue have had their turn, a few in each iteration. So a crowd of such
+    others have had SHARED_FRAMES in this iteration of the event loop, and one connection has MORE_FRAMES, all of them
+    only for FRAMES_NS. The others wait until the connections before it in the queue have had their turn, a few in each iteration. So a crowd of such
     connections delays other clients no longer than one of them. Where the first requests of FIRST_FRAMES connections
     and those behind them have taken FIRST_FRAMES_NS, those of further connections wait, too: in a queue of their own,
     from which one request of each is handled, for FIRST_FRAMES_NS in each iteration. While it is not empty, one
@@ -86,6 +89,7 @@ class ReadTurn:
         "_first",
         "_first_ns",
         "_firsts",
+        "_frames_ns",
         "_has_more",
         "_is_ending",
         "_is_scheduled",
@@ -108,7 +112,7 @@ class ReadTurn:
         self._now_ns = now_ns
         self._behind: deque[Connection] = deque()
         self._firsts: deque[Connection] = deque()
-        self._first = self._first_ns = 0
+        self._first = self._first_ns = self._frames_ns = 0
         self._has_more = True
         self._shared = SHARED_FRAMES
         self._read_bytes = self._began_ns = 0
@@ -151,11 +155,21 @@ class ReadTurn:
             self._watch_end()
         return self._now_ns() - self._first_ns <= FIRST_FRAMES_NS
 
+    def begin_frames(self) -> None:
+        """A connection has several requests: their time counts, from the first of them in this iteration on."""
+        if not self._frames_ns:
+            self._frames_ns = self._now_ns()
+            self._watch_end()
+
+    def is_late(self) -> bool:
+        """Whether these requests have taken FRAMES_NS in this iteration of the event loop."""
+        return bool(self._frames_ns) and self._now_ns() - self._frames_ns > FRAMES_NS
+
     def frames_behind_the_first(self) -> int:
         """How many requests of a read are handled behind its first one: none where others had them, or where the first
         one of another connection waits.
         """
-        if not self._shared or self._firsts:
+        if not self._shared or self._firsts or self.is_late():
             return 0
         self._watch_end()
         self._shared -= FRAMES_AT_ONCE - 1
@@ -163,7 +177,7 @@ class ReadTurn:
 
     def more_frames(self) -> int:
         """How many more requests of a connection are handled now: none where another one had them in this iteration."""
-        if not self._has_more or self._firsts:
+        if not self._has_more or self._firsts or self.is_late():
             return 0
         self._has_more = False
         self._watch_end()
@@ -223,7 +237,7 @@ class ReadTurn:
     def _end_iteration(self) -> None:
         self._is_ending = self.is_full = False
         self._has_more = True
-        self._first = self._first_ns = 0
+        self._first = self._first_ns = self._frames_ns = 0
         self._shared = SHARED_FRAMES
         self._read_bytes = self._released_bytes = self._written_bytes = 0
         self._began_ns = self._wrote_ns = 0
@@ -245,10 +259,14 @@ class ReadTurn:
 
     def _serve(self) -> None:
         self._is_scheduled = False
+        self._frames_ns = 0  # of another iteration
+        self.begin_frames()
         if self._firsts:
             self._serve_firsts()
         for _ in range(min(len(self._behind), 1 if self._firsts else CONNECTIONS_IN_A_TURN)):
             self._behind.popleft().resume_if_caught_up(turn=FRAMES_IN_A_TURN)
+            if self.is_late():
+                break
         if self._behind or self._firsts:
             self._schedule()
 

@@ -29,6 +29,7 @@ from odradek.storage.checkpoints import (
 from odradek.storage.directory_failure import DirectoryFailure
 from odradek.storage.disk import Folder
 from odradek.storage.log import Log
+from odradek.storage.taking import taking
 
 _log = logging.getLogger(__name__)
 LOGS_AT_ONCE: Final = 500
@@ -240,7 +241,7 @@ class OffsetCheckpoints:
         number, making = self._next_number(), _Making(offset_of)
         self._makings.append(making)
         try:
-            for count, (partition, log) in enumerate(self._logs()):
+            for count, (partition, log) in enumerate(taking(self._logs())):
                 if count and not count % LOGS_AT_ONCE:
                     yield
                 if partition not in making.dropped:

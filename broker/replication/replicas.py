@@ -36,6 +36,7 @@ from odradek.storage.descriptors import is_exhausted
 from odradek.storage.directories import Directories, emptiest
 from odradek.storage.directory import Directory
 from odradek.storage.log import Log
+from odradek.storage.taking import taking
 
 log = logging.getLogger(__name__)
 
@@ -292,7 +293,8 @@ class ReplicaHost:
             if remove is not None:
                 yield from self._scheduled.until_free()
                 self._scheduled.run(remove, partial(self._deleted, directory))
-            for number, each in enumerate([*directory.logs.values(), *directory.futures.values()], 1):
+            logs = [*directory.logs.values(), *directory.futures.values()]
+            for number, each in enumerate(taking(logs), 1):
                 delete = each.deletions.take_due(now_ms)
                 if delete is not None:
                     yield from self._scheduled.until_free()
@@ -315,7 +317,7 @@ class ReplicaHost:
         that are removed meanwhile are not returned.
         """
         began_ns = self._clock.monotonic_ns()
-        for number, replica in enumerate(list(self._replicas)):
+        for number, replica in enumerate(taking(list(self._replicas))):
             if number and (not number % REPLICAS_AT_ONCE or self._clock.monotonic_ns() - began_ns > PART_NS):
                 yield None
                 began_ns = self._clock.monotonic_ns()

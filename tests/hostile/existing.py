@@ -11,28 +11,39 @@ prepares what its request needs and gives the steps to measure.
 from __future__ import annotations
 
 import contextlib
+import struct
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from odradek.broker_process import BrokerProcess
+from odradek.broker.group.state.offsets import OffsetAndMetadata
+from odradek.broker.group.state.records import offset_record
+from odradek.broker.metadata.state.coordinator_partition import partition_for
+from odradek.broker.metadata.state.topics import GROUP_OFFSETS
+from odradek.broker_process import DEFAULT_OVERRIDES, BrokerProcess
 from odradek.protocol import messages as m
 from odradek.protocol.batch import Record, build
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.framing import frame, request_header
 from odradek.ready_process import OWN_COMMAND
 from odradek.wire import Wire
 from tests.hostile.attack import QUIET_TOPIC, prepare
 from tests.hostile.bystander import Bystander, Latencies
 from tests.hostile.stretches import MEASURED, Stretch, Stretches
-from tests.hostile.survey import becomes_idle
+from tests.hostile.clients import JOINERS, JOINS, SUBSCRIPTION
+from tests.hostile.survey import CROWD, becomes_idle
 
 TOPIC: Final = "many"
 TRANSACTIONAL_ID: Final = "producer"
 TIME_MS: Final = 1_700_000_000_000
 TIMEOUT_MS: Final = 120_000
 OVERRIDES: Final = {
+    "group.consumer.max.size": "20000",
     "group.max.size": "20000",
+    "message.max.bytes": "10000000",
     "offsets.retention.check.interval.ms": "1000",
     "queued.max.request.bytes": "1000000000",
     "transaction.state.log.min.isr": "1",
@@ -40,6 +51,8 @@ OVERRIDES: Final = {
     "transaction.state.log.replication.factor": "1",
 }
 GROUPS: Final = 2000
+LARGE_GROUP: Final = "large"
+CONSUMER_GROUP: Final = "consumers"
 
 
 class Step(NamedTuple):
@@ -56,6 +69,10 @@ class Place(NamedTuple):
     partitions: int
     broker: BrokerProcess
 
+    def connect(self) -> Pipeline:
+        """Another connection. Raises OSError."""
+        return Pipeline("127.0.0.1", self.broker.port, TIMEOUT_MS / 1000)
+
     def create(self, *names: str, partitions: int | None = None) -> None:
         """Create topics. Raises AssertionError where one is rejected."""
         count = self.partitions if partitions is None else partitions
@@ -68,6 +85,21 @@ class Place(NamedTuple):
         """Delete topics. Raises AssertionError where one is not deleted."""
         answer = self.wire.ask(m.DeleteTopicsRequest(topic_names=list(names), timeout_ms=TIMEOUT_MS), 5)
         _all_accepted(each.error_code for each in answer.responses)
+
+
+class Pipeline(Wire):
+    """A connection that sends several requests before it receives their responses."""
+
+    def send(self, requests: Sequence[Any], version: int) -> None:
+        """Send requests. Raises OSError."""
+        heads = [request_header(each.API_KEY, version, 0, "hostile") for each in requests]
+        bodies = [each.encode(version) for each in requests]
+        self._socket.sendall(b"".join(map(frame, heads, bodies)))
+
+    def receive(self, response: Any, version: int) -> Any:
+        """The next response. Raises OSError."""
+        (size,) = struct.unpack(">i", self._read(4))
+        return response.decode(self._read(size), version, 5 if version >= response.FIRST_FLEXIBLE else 4)
 
 
 class Measured(NamedTuple):
@@ -332,6 +364,116 @@ def scenario_topics(place: Place) -> Iterator[Step]:
     yield Step("DeleteTopics of all of them", lambda: place.delete(*names))
 
 
+def scenario_metadata(place: Place) -> Iterator[Step]:
+    """Metadata of as many topics, from 50 connections at once."""
+    place.create(*(f"topic-{number}" for number in range(place.partitions)), partitions=1)
+    request = m.MetadataRequest(topics=None, allow_auto_topic_creation=False)
+
+    def crowd() -> None:
+        with contextlib.ExitStack() as undo:
+            wires = [undo.enter_context(place.connect()) for _ in range(CROWD)]
+            with ThreadPoolExecutor(CROWD) as pool:
+                sizes = list(pool.map(lambda wire: len(wire.exchange(request, 12)), wires))
+        assert len(set(sizes)) == 1, sizes
+
+    yield Step("Metadata v12 of all topics", lambda: place.wire.exchange(request, 12))
+    yield Step("Metadata v12 of all topics from 50 connections", crowd)
+
+
+def scenario_large_group(place: Place) -> Iterator[Step]:
+    """A group with a hundred times as many offsets: it is loaded, commits, is read and deleted."""
+    place.create(TOPIC)
+    commit(place, LARGE_GROUP, range(1))
+    writer = Wire("127.0.0.1", place.broker.port, TIMEOUT_MS / 1000, "__admin_client")
+    with writer:
+        partition = partition_for(LARGE_GROUP, int(DEFAULT_OVERRIDES["offsets.topic.num.partitions"]))
+        for number in range(100):
+            _write_offsets(writer, partition, f"topic-{number}", place.partitions)
+    place.broker.stop()
+    place.broker.start()
+    with place.connect() as wire:
+        again = place._replace(wire=wire)
+        fetch = m.OffsetFetchRequest
+        asked = fetch(groups=[fetch.OffsetFetchRequestGroup(group_id=LARGE_GROUP, topics=None)])
+
+        def load() -> int:
+            code: int = wire.ask(m.DeleteGroupsRequest(groups_names=["absent"]), 2).results[0].error_code
+            return int(code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+
+        yield Step("load of the group", lambda: _repeat(load))
+        yield Step("OffsetCommit v8 by it", lambda: commit(again, LARGE_GROUP))
+        yield Step("OffsetFetch v8, all", lambda: wire.exchange(asked, 8))
+        yield Step("DeleteGroups v2", lambda: _delete_group(again, LARGE_GROUP))
+
+
+def _write_offsets(wire: Wire, partition: int, topic: str, count: int) -> None:
+    """Append the offsets of a topic that does not exist to the log of the group, as an administrator may."""
+    committed = OffsetAndMetadata(7, -1, "", TIME_MS)
+    entries = [offset_record(LARGE_GROUP, (topic, index), committed) for index in range(count)]
+    batch = build([Record(number, TIME_MS, key, value) for number, (key, value) in enumerate(entries)])
+    request = m.ProduceRequest
+    data = request.TopicProduceData(
+        name=GROUP_OFFSETS, partition_data=[request.PartitionProduceData(index=partition, records=batch)]
+    )
+    answer = wire.ask(request(acks=-1, timeout_ms=TIMEOUT_MS, topic_data=[data]), 9)
+    _all_accepted(each.error_code for each in answer.responses[0].partition_responses)
+
+
+def scenario_sessions(place: Place) -> Iterator[Step]:
+    """20,000 members of a classic group, and as many members of a group of the consumer protocol as the topic has
+    partitions, which send no heartbeats.
+    """
+    place.create(TOPIC, partitions=10)
+    yield Step("20,000 members join", lambda: _join_classic(place))
+    yield Step("their sessions expire", lambda: _repeat(lambda: _is_in_use(place, LARGE_GROUP)))
+    yield Step("members of the consumer protocol join", lambda: _join_consumer(place))
+    yield Step("their sessions expire (consumer)", lambda: _repeat(lambda: _is_in_use(place, CONSUMER_GROUP)))
+
+
+def _is_in_use(place: Place, group_id: str) -> int:
+    groups = place.wire.ask(m.ListGroupsRequest(), 5).groups
+    return int(any(each.group_id == group_id and each.group_state != "Empty" for each in groups))
+
+
+def _join_classic(place: Place) -> None:
+    request = m.JoinGroupRequest
+    join = request(
+        group_id=LARGE_GROUP,
+        session_timeout_ms=20_000,
+        rebalance_timeout_ms=60_000,
+        protocol_type="consumer",
+        protocols=[request.JoinGroupRequestProtocol(name="range", metadata=SUBSCRIPTION)],
+    )
+    with contextlib.ExitStack() as undo:
+        wires = [undo.enter_context(place.connect()) for _ in range(JOINERS)]
+        for wire in wires:
+            wire.send([join] * (JOINS // JOINERS), 3)
+        for wire in wires:
+            joined = [wire.receive(m.JoinGroupResponse, 3) for _ in range(JOINS // JOINERS)]
+            _all_accepted(each.error_code for each in joined)
+            syncs = [
+                m.SyncGroupRequest(group_id=LARGE_GROUP, generation_id=each.generation_id, member_id=each.member_id)
+                for each in joined
+            ]
+            wire.send(syncs, 2)
+        for wire in wires:
+            _all_accepted(wire.receive(m.SyncGroupResponse, 2).error_code for _ in range(JOINS // JOINERS))
+
+
+def _join_consumer(place: Place) -> None:
+    request = m.ConsumerGroupHeartbeatRequest(
+        group_id=CONSUMER_GROUP,
+        member_epoch=0,
+        rebalance_timeout_ms=60_000,
+        subscribed_topic_names=[TOPIC],
+        topic_partitions=[],
+    )
+    with place.connect() as wire:
+        for _ in range(place.partitions // 50):
+            wire.send([request] * 50, 0)
+            _all_accepted(wire.receive(m.ConsumerGroupHeartbeatResponse, 0).error_code for _ in range(50))
+
+
 SCENARIOS: Final[dict[str, Callable[[Place], Iterator[Step]]]] = {
     "offset-commit": scenario_offset_commit,
     "fetch": scenario_fetch,
@@ -339,6 +481,9 @@ SCENARIOS: Final[dict[str, Callable[[Place], Iterator[Step]]]] = {
     "transaction": scenario_transaction,
     "groups": scenario_groups,
     "topics": scenario_topics,
+    "metadata": scenario_metadata,
+    "large-group": scenario_large_group,
+    "sessions": scenario_sessions,
 }
 
 

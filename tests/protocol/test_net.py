@@ -28,6 +28,7 @@ from odradek.protocol.read_turn import (
     FIRST_FRAMES,
     FIRST_FRAMES_NS,
     FRAMES_AT_ONCE,
+    FRAMES_NS,
     FRAMES_IN_A_TURN,
     LITTLE_BYTES,
     MORE_FRAMES,
@@ -846,6 +847,33 @@ async def test_the_first_requests_of_a_crowd_wait_when_others_have_taken_the_tim
             assert each.recv(100) == framed(b"request")
             each.close()
     assert max(handled) <= FIRST_FRAMES + 11 + CONNECTIONS_IN_A_TURN
+
+
+async def test_slow_requests_of_one_connection_do_not_share_an_iteration_of_the_loop() -> None:
+    """Eight heartbeats of a large group of the consumer protocol, 12 ms each, held the loop for 100 ms."""
+    time_ns, handled = [1], [0]
+
+    def slow(connection: Connection, frame: memoryview) -> None:
+        time_ns[0] += FRAMES_NS + 1
+        handled[-1] += 1
+        echo(connection, frame)
+
+    def next_iteration() -> None:
+        handled.append(0)
+        if sum(handled) < count:
+            loop.call_soon(next_iteration)
+
+    count = 3 * FRAMES_AT_ONCE
+    loop = asyncio.get_running_loop()
+    async with Server(slow) as server:
+        server.listener.connection_quotas.turn = ReadTurn(lambda: time_ns[0])
+        with socket.create_connection(("127.0.0.1", server.port)) as client:
+            await server.until(lambda: len(server.listener.connections) == 1)
+            client.sendall(framed(b"request") * count)
+            next_iteration()
+            await server.until(lambda: sum(handled) == count)
+            assert len(client.recv(10_000)) == len(framed(b"request")) * count
+    assert max(handled) <= 2  # where the callback above runs after the next read
 
 
 async def test_a_client_waits_for_one_request_of_each_connection_before_it() -> None:

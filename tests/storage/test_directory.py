@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+import weakref
 from pathlib import Path
 from random import Random
 
@@ -20,6 +21,7 @@ from odradek.storage.directory import Directory, DirectoryRequest
 from odradek.storage.directory_identity import read_identity
 from odradek.storage.disk import OsDisk
 from odradek.storage.log import Log
+from odradek.storage.taking import taking
 from tests.storage.batches import NOW_MS, TOPIC_ID, all_bytes, batch
 
 
@@ -365,3 +367,19 @@ def test_a_checkpoint_in_parts_does_not_replace_one_that_began_later(tmp_path: P
     assert decode_offsets((tmp_path / HIGH_WATERMARKS).read_bytes()) == {("t", 0): 2, ("t", 1): 2}
     assert directory.checkpoints.offsets(HIGH_WATERMARKS) == {("t", 0): 2, ("t", 1): 2}
     directory.close(now_ms=NOW_MS)
+
+
+def test_a_task_keeps_no_log_that_is_deleted_meanwhile() -> None:
+    """A checkpoint in parts closed the files of 10,000 deleted logs at its end, in one part."""
+
+    class Item:
+        """A log."""
+
+    items = [Item() for _ in range(3)]
+    references = [weakref.ref(each) for each in items]
+    taken = taking(items)
+    left = []
+    for _ in taken:
+        left.append(sum(each() is not None for each in references))
+        del _
+    assert left == [3, 2, 1]

@@ -74,6 +74,8 @@ class MeasuringSelector(selectors.EpollSelector):
     def close(self) -> None:
         super().close()
         self._file.close()
+        if self._profile is not None:
+            self._profile.close()
 
 
 def stolen_ms() -> int:
@@ -118,6 +120,11 @@ class Profile:
         lines = [f"stretch of {took_ms:.1f} ms, {self._collecting_ns / 1e6:.1f} ms of it in collections of garbage"]
         lines += [f"  {count:>3} times {stack}" for stack, count in self._stacks.most_common()]
         print("\n".join(lines), file=sys.stderr, flush=True)
+
+    def close(self) -> None:
+        """The loop has ended, and the interpreter will: a signal without a handler would end the process."""
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, signal.SIG_IGN)
 
     def _sample(self, *_: object) -> None:
         names = {thread.ident: thread.name for thread in threading.enumerate()}
