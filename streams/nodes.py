@@ -335,7 +335,14 @@ def _writing(node: SinkNode, topic: str, task: TaskContext) -> Writing:
             f"Invalid (negative) timestamp of {timestamp} for output record of {task.where(name)} to {topic}"
         )
 
-    return Writing(topic, key_serde.serialize, value_serde.serialize, task.send, refuse, without_time)
+    write_key, write_value = (_for_client(serde.serialize, task) for serde in (key_serde, value_serde))
+    return Writing(topic, write_key, write_value, task.send, refuse, without_time)
+
+
+def _for_client(serialize: Callable[[Any], bytes], task: TaskContext) -> Callable[[Any], Any]:
+    """A serializer; that of texts is the collector's, whose producer may write them without an object of bytes."""
+    write_text: Callable[[Any], Any] = getattr(task.collector, "write_text", str.encode)
+    return write_text if serialize == str.encode else serialize
 
 
 def _writer(node: SinkNode, topic: str, task: TaskContext) -> Process:

@@ -7,13 +7,15 @@ deserialization handler drops, and records with a negative timestamp from the ex
 from __future__ import annotations
 
 from collections import deque
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable
+from operator import itemgetter
+from typing import Any, Final, Protocol
 
 from odradek.streams.context import TaskContext
 from odradek.streams.errors import SerializationError, StreamsError
 from odradek.streams.nodes import default_serde
 from odradek.streams.records import NO_TIMESTAMP, Process, Record, RecordMetadata
-from odradek.streams.serdes.formats import strict_deserializer
+from odradek.streams.serdes.formats import reads_text, strict_deserializer
 from odradek.streams.timestamps import fail_on_invalid_timestamp
 from odradek.streams.topology import SourceNode, TimestampExtractor
 
@@ -28,8 +30,14 @@ class Message(Protocol):
     def headers(self) -> Any: ...
 
 
+Row = tuple[Message, int, int, Any, Any, Any]
+"""A record of a batch: message, offset, timestamp, headers, key, value."""
+Read = Callable[[Any], Any]
 Head = tuple[Any, Any, int, Message]
 """A record as objects: key, value, timestamp, and the message that it was."""
+
+
+_TIME: Final = itemgetter(1)
 
 
 class RecordQueue:
@@ -40,6 +48,9 @@ class RecordQueue:
     __slots__ = (
         "_read_key",
         "_read_value",
+        "_rest",
+        "_strict",
+        "_texts",
         "added",
         "consumed",
         "context",
@@ -50,8 +61,6 @@ class RecordQueue:
         "partition",
         "partition_time",
         "process",
-        "read_key",
-        "read_value",
         "source",
         "start_offset",
         "topic",
@@ -68,9 +77,9 @@ class RecordQueue:
         value_serde = default_serde(source.value, "default.value.serde", context, f"{where} (values; Consumed)")
         self._read_key = key_serde.for_topic(topic, True).deserialize
         self._read_value = value_serde.for_topic(topic, False).deserialize
-        self.read_key = strict_deserializer(self._read_key)
-        self.read_value = strict_deserializer(self._read_value)
-        """For the record loop, which calls `read_again` after an error of either."""
+        self._texts = reads_text(self._read_key), reads_text(self._read_value)
+        self._strict = strict_deserializer(self._read_key), strict_deserializer(self._read_value)
+        self._rest = tuple(None if is_text else read for is_text, read in zip(self._texts, self._strict, strict=True))
         extractor = source.extractor or context.config.get("default.timestamp.extractor")
         # None is the same rule as that extractor's, within the loop.
         self.extract: TimestampExtractor | None = None if extractor is fail_on_invalid_timestamp else extractor
@@ -111,6 +120,19 @@ class RecordQueue:
             return None
         self.head = key, value, timestamp, message
         return self.head
+
+    def rows(self, batch: list[Message]) -> tuple[Iterable[Row], Read | None, Read | None]:
+        """The rows of a batch for the record loop, and the functions that it calls for keys and values that are not
+        None: None where the rows contain objects already. The loop calls `read_again` after an error of either.
+        """
+        kind: Any = type(batch[0])  # a client's messages are of one class: `map` calls its methods without a lookup
+        made = getattr(kind, "rows", None)
+        if made is not None:
+            return made(batch, *self._texts), *self._rest
+        offsets, times, headers, keys, values = (
+            map(get, batch) for get in (kind.offset, kind.timestamp, kind.headers, kind.key, kind.value)
+        )
+        return zip(batch, offsets, map(_TIME, times), headers, keys, values, strict=True), *self._strict
 
     def _read(self, message: Message) -> tuple[Any, Any]:
         key, value = message.key(), message.value()

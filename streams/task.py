@@ -181,7 +181,6 @@ class Task:
         """Process the records of the only partition."""
         context, messages = self.context, queue.messages
         process = queue.process
-        read_key, read_value = queue.read_key, queue.read_value
         plain = queue.extract is None and queue.head is None
         count = min(most, len(messages))
         if not count:
@@ -193,22 +192,17 @@ class Task:
             return count
         context.commit_needed = True  # also where a record fails: stores contain the changes of earlier records
         stream_time = context.stream_time
-        kind: Any = type(messages[0])  # a client's messages are of one class: `map` calls its methods without a lookup
         batch = _take(messages, count)
-        rows = zip(
-            batch,
-            *(map(get, batch) for get in (kind.offset, kind.timestamp, kind.headers, kind.key, kind.value)),
-            strict=True,
-        )
-        at = 0
+        message = batch[0]
+        rows, read_key, read_value = queue.rows(batch)
         try:
-            for at, (message, offset, (_, timestamp), headers, key, value) in enumerate(rows):  # noqa: B007 - used below
+            for message, offset, timestamp, headers, key, value in rows:
                 context.offset, context.timestamp, context.headers = offset, timestamp, headers
                 context.source_message = message
                 try:
-                    if key is not None:
+                    if read_key is not None and key is not None:
                         key = read_key(key)
-                    if value is not None:
+                    if read_value is not None and value is not None:
                         value = read_value(value)
                 except Exception as error:
                     read = queue.read_again(message, error)
@@ -223,7 +217,8 @@ class Task:
                 process(key, value, timestamp, headers)
         except BaseException:
             queue.next_offset = context.offset  # the failed record is not committed, so the next owner gets it again
-            messages.extendleft(reversed(batch[at + 1 :]))
+            while (last := batch.pop()) is not message:
+                messages.appendleft(last)
             raise
         queue.next_offset = context.offset + 1
         queue.partition_time = max(queue.partition_time, stream_time)

@@ -34,8 +34,13 @@ class PipelinedConnection(BrokerConnection):
     _body: memoryview | None
     _filled: int
 
-    def unblock(self) -> None:
-        """Use the connection by `queue` and `transfer` from now on."""
+    def unblock(self, send_buffer: int = 0, receive_buffer: int = 0) -> None:
+        """Use the connection by `queue` and `transfer` from now on, with socket buffers of so many bytes (0: those of the
+        operating system).
+        """
+        for option, size in ((socket.SO_SNDBUF, send_buffer), (socket.SO_RCVBUF, receive_buffer)):
+            if size:
+                self._socket.setsockopt(socket.SOL_SOCKET, option, size)
         self._socket.setblocking(False)
         self._out, self._head, self._body, self._filled = deque(), bytearray(4), None, 0
         self._plain = type(self._socket) is socket.socket  # an SSLSocket has no sendmsg

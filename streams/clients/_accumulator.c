@@ -2,7 +2,7 @@
  *
  * The reference implementation in accumulator.py is the specification: same arguments, same bytes for every input, and
  * a test compares both. A record is written into its batch by the call that produces it: no object of it is kept but
- * its callback.
+ * its callback, and the source record that goes to the callback.
  */
 #define Py_LIMITED_API 0x030B0000
 #define PY_SSIZE_T_CLEAN
@@ -75,13 +75,17 @@ static void free_object(PyObject *object)
 typedef struct accumulator accumulator;
 
 typedef struct {
+    PyObject *callback, *source; /* `source` is NULL where the callback gets none */
+} origin;
+
+typedef struct {
     PyObject_HEAD
     output out; /* the header, and the records behind it */
     long long first_timestamp, max_timestamp;
     int count, partition;
     double begun_s;
     PyObject *topic;
-    PyObject **origins; /* as many as records */
+    origin *origins; /* as many as records */
     int origins_room;
     accumulator *owner;
 } producer_batch;
@@ -107,11 +111,17 @@ static PyTypeObject *batch_type;
 static output pool[POOLED];
 static int pooled;
 
+static void drop_origin(origin of)
+{
+    Py_XDECREF(of.callback);
+    Py_XDECREF(of.source);
+}
+
 static void dealloc_batch(PyObject *object)
 {
     producer_batch *self = (producer_batch *)object;
     for (int index = 0; index < self->count; index++)
-        Py_XDECREF(self->origins[index]);
+        drop_origin(self->origins[index]);
     free(self->origins);
     if (self->owner != NULL) {
         self->owner->bytes -= (Py_ssize_t)self->out.size;
@@ -149,11 +159,11 @@ static producer_batch *begin_batch(accumulator *owner, PyObject *topic, int part
     return self;
 }
 
-static int add_origin(producer_batch *self, PyObject *origin)
+static int add_origin(producer_batch *self, PyObject *callback, PyObject *source)
 {
     if (self->count == self->origins_room) {
         int room = self->origins_room ? 2 * self->origins_room : 64;
-        PyObject **more = realloc(self->origins, sizeof *more * (size_t)room);
+        origin *more = realloc(self->origins, sizeof *more * (size_t)room);
         if (more == NULL) {
             PyErr_NoMemory();
             return -1;
@@ -161,7 +171,7 @@ static int add_origin(producer_batch *self, PyObject *origin)
         self->origins = more;
         self->origins_room = room;
     }
-    self->origins[self->count] = owned(origin);
+    self->origins[self->count] = (origin){owned(callback), source == Py_None ? NULL : owned(source)};
     return 0;
 }
 
@@ -189,12 +199,27 @@ static PyObject *seal(PyObject *object, PyObject *arguments)
     Py_RETURN_NONE;
 }
 
+/* The callback of a record; where there is a source record, a method of it. */
+static PyObject *callback_of(PyObject *method_type, origin of)
+{
+    return of.source == NULL ? owned(of.callback) : PyObject_CallFunctionObjArgs(method_type, of.callback, of.source, NULL);
+}
+
 static PyObject *origins_of(PyObject *object, PyObject *Py_UNUSED(none))
 {
     producer_batch *self = (producer_batch *)object;
-    PyObject *list = PyList_New(self->count);
-    for (int index = 0; list != NULL && index < self->count; index++)
-        PyList_SetItem(list, index, owned(self->origins[index]));
+    PyObject *types = PyImport_ImportModule("types");
+    PyObject *method_type = types == NULL ? NULL : PyObject_GetAttrString(types, "MethodType");
+    PyObject *list = method_type == NULL ? NULL : PyList_New(self->count);
+    for (int index = 0; list != NULL && index < self->count; index++) {
+        PyObject *callback = callback_of(method_type, self->origins[index]);
+        if (callback == NULL)
+            Py_CLEAR(list);
+        else
+            PyList_SetItem(list, index, callback);
+    }
+    Py_XDECREF(types);
+    Py_XDECREF(method_type);
     return list;
 }
 
@@ -465,7 +490,7 @@ static producer_batch *room_in(accumulator *self, target *to, int partition, siz
 }
 
 static int append(accumulator *self, target *to, int partition, const part *key, const part *value,
-                  const output *headers, int64_t timestamp, PyObject *origin)
+                  const output *headers, int64_t timestamp, PyObject *const *origin_and_source)
 {
     size_t headers_size = headers->size ? headers->size : 1;
     size_t most = bytes_of(key) + bytes_of(value) + headers_size + RECORD_OVERHEAD;
@@ -478,7 +503,7 @@ static int append(accumulator *self, target *to, int partition, const part *key,
     else if (partition >= to->partitions)
         return refused(self, UNKNOWN_PARTITION, "the topic has no such partition", partition);
     producer_batch *batch = room_in(self, to, partition, most, timestamp);
-    if (batch == NULL || add_origin(batch, origin) < 0)
+    if (batch == NULL || add_origin(batch, origin_and_source[0], origin_and_source[1]) < 0)
         return -1;
     int64_t delta = (int64_t)((uint64_t)timestamp - (uint64_t)batch->first_timestamp);
     size_t body = 1 + varint_size(delta) + varint_size(batch->count) + varint_size(key->length) + bytes_of(key) +
@@ -503,7 +528,7 @@ static int append(accumulator *self, target *to, int partition, const part *key,
     return 0;
 }
 
-/* produce(topic, value, key, partition, origin, unused, timestamp, headers), as confluent-kafka's Producer has it. */
+/* produce(topic, value, key, partition, origin, source, timestamp, headers), as confluent-kafka's Producer has it. */
 static PyObject *produce(PyObject *object, PyObject *const *given, Py_ssize_t count)
 {
     accumulator *self = (accumulator *)object;
@@ -526,7 +551,7 @@ static PyObject *produce(PyObject *object, PyObject *const *given, Py_ssize_t co
     output headers = {NULL, 0, 0};
     int failed = to == NULL || get_part(given[1], &value) < 0 || get_part(given[2], &key) < 0 ||
                  get_headers(given[7], &headers) < 0 ||
-                 append(self, to, (int)partition, &key, &value, &headers, timestamp, given[4]) < 0;
+                 append(self, to, (int)partition, &key, &value, &headers, timestamp, given + 4) < 0;
     release_part(&key);
     release_part(&value);
     PyMem_Free(headers.data);
@@ -593,7 +618,24 @@ static PyType_Spec spec = {
     "odradek.streams.clients._accumulator.Accumulator", sizeof(accumulator), 0, Py_TPFLAGS_DEFAULT, slots,
 };
 
-static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_accumulator", "See accumulator.py.", -1, NULL};
+/* The text itself where it has a UTF-8 form, which str keeps; otherwise what str.encode does. */
+static PyObject *checked_text(PyObject *Py_UNUSED(module), PyObject *object)
+{
+    Py_ssize_t length;
+    if (PyUnicode_CheckExact(object))
+        return PyUnicode_AsUTF8AndSize(object, &length) == NULL ? NULL : owned(object);
+    PyObject *encode = PyObject_GetAttrString((PyObject *)&PyUnicode_Type, "encode");
+    PyObject *made = encode == NULL ? NULL : PyObject_CallFunctionObjArgs(encode, object, NULL);
+    Py_XDECREF(encode);
+    return made;
+}
+
+static PyMethodDef functions[] = {
+    {"checked_text", checked_text, METH_O, "The text itself, or the exception that str.encode raises."},
+    {NULL, NULL, 0, NULL},
+};
+
+static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_accumulator", "See accumulator.py.", -1, functions};
 
 PyMODINIT_FUNC PyInit__accumulator(void)
 {

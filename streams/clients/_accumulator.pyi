@@ -37,10 +37,12 @@ class Accumulator:
         key: Any,
         partition: int,
         origin: Any,
-        unused: None,
+        source: Any,
         timestamp: int,
         headers: Any,
         /,
     ) -> None: ...
     def due(self, begun_before: float, /) -> list[ProducerBatch]: ...
     def set_partitions(self, topic: str, partitions: int, /) -> None: ...
+
+def checked_text(text: Any, /) -> str | bytes: ...

@@ -2,8 +2,8 @@
  * Message.
  *
  * The reference implementation in received.py is the specification: same arguments, same result for every input, and a
- * test compares both. The records of a batch become objects in one call for many of them; a key, a value and a header
- * are copied once, out of the response or out of the decompressed batch.
+ * test compares both. The records of a batch become objects in one call for many of them. A record keeps the memory of
+ * its batch, the response or the decompressed batch, and copies its key, value or headers when they are read.
  */
 #define Py_LIMITED_API 0x030B0000
 #define PY_SSIZE_T_CLEAN
@@ -51,14 +51,60 @@ static PyObject *owned(PyObject *object)
     return object;
 }
 
+/* -- the memory of records ----------------------------------------------------------------------------------------- */
+
+typedef struct {
+    PyObject_HEAD
+    Py_buffer view; /* `obj` is NULL where there is none */
+    PyObject *topic;
+    int partition;
+} received_memory;
+
+static PyTypeObject *memory_type;
+
+static void dealloc_memory(PyObject *object)
+{
+    received_memory *self = (received_memory *)object;
+    PyTypeObject *type = Py_TYPE(object);
+    if (self->view.obj != NULL)
+        PyBuffer_Release(&self->view);
+    Py_XDECREF(self->topic);
+    PyObject_Free(object);
+    Py_DECREF(type);
+}
+
+static PyType_Slot slots_of_memory[] = {
+    {Py_tp_doc, "The bytes of a response or of a decompressed batch."},
+    {Py_tp_dealloc, dealloc_memory},
+    {0, NULL},
+};
+
+static PyType_Spec spec_of_memory = {
+    "odradek.streams.clients._received.ReceivedMemory", sizeof(received_memory), 0,
+    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots_of_memory,
+};
+
+static received_memory *memory_of(PyObject *data, PyObject *topic, int partition)
+{
+    received_memory *made = PyObject_New(received_memory, memory_type);
+    if (made == NULL)
+        return NULL;
+    made->view.obj = NULL;
+    made->topic = owned(topic);
+    made->partition = partition;
+    if (PyObject_GetBuffer(data, &made->view, PyBUF_SIMPLE) < 0)
+        Py_CLEAR(made);
+    return made;
+}
+
 /* -- one record ---------------------------------------------------------------------------------------------------- */
 
 typedef struct {
     PyObject_HEAD
-    PyObject *key, *value, *headers, *topic;
+    received_memory *memory;
+    const uint8_t *key, *value, *end; /* the headers are between the value and the end */
     int64_t offset, timestamp;
-    int32_t partition;
-    int32_t timestamp_type;
+    int32_t key_length, value_length, timestamp_type;
 } received_record;
 
 static PyTypeObject *record_type;
@@ -67,24 +113,73 @@ static void dealloc_record(PyObject *object)
 {
     received_record *self = (received_record *)object;
     PyTypeObject *type = Py_TYPE(object);
-    Py_XDECREF(self->key);
-    Py_XDECREF(self->value);
-    Py_XDECREF(self->headers);
-    Py_XDECREF(self->topic);
+    Py_DECREF(self->memory);
     PyObject_Free(object);
     Py_DECREF(type);
 }
 
+static PyObject *bytes_of(const uint8_t *at, int32_t length)
+{
+    if (length < 0)
+        Py_RETURN_NONE;
+    return PyBytes_FromStringAndSize((const char *)at, length);
+}
+
+static PyObject *text_of(const uint8_t *at, int32_t length)
+{
+    if (length < 0)
+        Py_RETURN_NONE;
+    return PyUnicode_DecodeUTF8((const char *)at, length, "replace");
+}
+
+static const uint8_t *start_of(cursor after, int32_t length) { return after.at - (length > 0 ? length : 0); }
+
+static PyObject *headers_of(const received_record *self)
+{
+    cursor from = {self->value + (self->value_length > 0 ? self->value_length : 0), self->end}, checked = from;
+    int32_t count, length;
+    if (from.at < from.end && *from.at == 0)
+        Py_RETURN_NONE;
+    if (skip_headers(&checked) != SOUND) { /* only where the memory has changed since read_record */
+        PyErr_SetString(PyExc_ValueError, "the headers are malformed");
+        return NULL;
+    }
+    read_int32(&from, RECORD_SIZE, &count);
+    PyObject *list = count > 0 ? PyList_New(count) : owned(Py_None);
+    for (int32_t index = 0; list != NULL && index < count; index++) {
+        skip_bytes(&from, &length);
+        PyObject *name = text_of(start_of(from, length), length);
+        skip_bytes(&from, &length);
+        PyObject *value = bytes_of(start_of(from, length), length);
+        PyObject *pair = name == NULL || value == NULL ? NULL : PyTuple_Pack(2, name, value);
+        Py_XDECREF(name);
+        Py_XDECREF(value);
+        if (pair == NULL)
+            Py_CLEAR(list);
+        else
+            PyList_SetItem(list, index, pair);
+    }
+    return list;
+}
+
 #define RECORD(object) ((received_record *)(object))
-static PyObject *record_key(PyObject *self, PyObject *Py_UNUSED(none)) { return owned(RECORD(self)->key); }
-static PyObject *record_value(PyObject *self, PyObject *Py_UNUSED(none)) { return owned(RECORD(self)->value); }
-static PyObject *record_headers(PyObject *self, PyObject *Py_UNUSED(none)) { return owned(RECORD(self)->headers); }
-static PyObject *record_topic(PyObject *self, PyObject *Py_UNUSED(none)) { return owned(RECORD(self)->topic); }
+static PyObject *record_headers(PyObject *self, PyObject *Py_UNUSED(none)) { return headers_of(RECORD(self)); }
+static PyObject *record_topic(PyObject *self, PyObject *Py_UNUSED(none)) { return owned(RECORD(self)->memory->topic); }
 static PyObject *record_error(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(none)) { Py_RETURN_NONE; }
+
+static PyObject *record_key(PyObject *self, PyObject *Py_UNUSED(none))
+{
+    return bytes_of(RECORD(self)->key, RECORD(self)->key_length);
+}
+
+static PyObject *record_value(PyObject *self, PyObject *Py_UNUSED(none))
+{
+    return bytes_of(RECORD(self)->value, RECORD(self)->value_length);
+}
 
 static PyObject *record_partition(PyObject *self, PyObject *Py_UNUSED(none))
 {
-    return PyLong_FromLong(RECORD(self)->partition);
+    return PyLong_FromLong(RECORD(self)->memory->partition);
 }
 
 static PyObject *record_offset(PyObject *self, PyObject *Py_UNUSED(none))
@@ -108,6 +203,109 @@ static PyObject *record_timestamp(PyObject *object, PyObject *Py_UNUSED(none))
     return pair;
 }
 
+/* -- the rows of a task -------------------------------------------------------------------------------------------- */
+
+enum { ROW_SIZE = 6 };
+
+typedef struct {
+    PyObject_HEAD
+    PyObject *list, *row; /* `row` is used again where no other reference to it is left */
+    Py_ssize_t at;
+    int key_text, value_text;
+} record_rows;
+
+static PyTypeObject *rows_type;
+
+static void dealloc_rows(PyObject *object)
+{
+    record_rows *self = (record_rows *)object;
+    PyTypeObject *type = Py_TYPE(object);
+    Py_XDECREF(self->list);
+    Py_XDECREF(self->row);
+    PyObject_Free(object);
+    Py_DECREF(type);
+}
+
+/* Fill a row that only this iterator has a reference to. */
+static int fill_row(PyObject *row, PyObject *object, int key_text, int value_text)
+{
+    const received_record *read = RECORD(object);
+    PyObject *parts[ROW_SIZE] = {
+        owned(object),
+        PyLong_FromLongLong(read->offset),
+        PyLong_FromLongLong(read->timestamp),
+        headers_of(read),
+        (key_text ? text_of : bytes_of)(read->key, read->key_length),
+        (value_text ? text_of : bytes_of)(read->value, read->value_length),
+    };
+    int failed = 0;
+    for (int index = 0; index < ROW_SIZE; index++) {
+        failed |= parts[index] == NULL;
+        if (PyTuple_SetItem(row, index, parts[index]) < 0)
+            failed = 1;
+    }
+    return failed ? -1 : 0;
+}
+
+static PyObject *next_row(PyObject *object)
+{
+    record_rows *self = (record_rows *)object;
+    if (self->at >= PyList_Size(self->list))
+        return NULL;
+    PyObject *record = PyList_GetItem(self->list, self->at++);
+    if (Py_TYPE(record) != record_type) {
+        PyErr_SetString(PyExc_TypeError, "rows are made of received records");
+        return NULL;
+    }
+    if (self->row == NULL || Py_REFCNT(self->row) != 1) {
+        Py_CLEAR(self->row);
+        self->row = PyTuple_New(ROW_SIZE);
+        if (self->row == NULL)
+            return NULL;
+    }
+    if (fill_row(self->row, record, self->key_text, self->value_text) < 0) {
+        Py_CLEAR(self->row); /* an item may be NULL */
+        return NULL;
+    }
+    return owned(self->row);
+}
+
+static PyObject *this_iterator(PyObject *self) { return owned(self); }
+
+static PyType_Slot slots_of_rows[] = {
+    {Py_tp_doc, "Rows of records; see received.py."},
+    {Py_tp_dealloc, dealloc_rows},
+    {Py_tp_iter, this_iterator},
+    {Py_tp_iternext, next_row},
+    {0, NULL},
+};
+
+static PyType_Spec spec_of_rows = {
+    "odradek.streams.clients._received.RecordRows", sizeof(record_rows), 0,
+    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots_of_rows,
+};
+
+static PyObject *rows(PyObject *Py_UNUSED(type), PyObject *arguments)
+{
+    PyObject *list;
+    int key_text, value_text;
+    if (!PyArg_ParseTuple(arguments, "Opp", &list, &key_text, &value_text))
+        return NULL;
+    if (!PyList_Check(list)) {
+        PyErr_SetString(PyExc_TypeError, "rows are made of a list of records");
+        return NULL;
+    }
+    record_rows *made = PyObject_New(record_rows, rows_type);
+    if (made == NULL)
+        return NULL;
+    made->list = owned(list);
+    made->row = NULL;
+    made->at = 0;
+    made->key_text = key_text;
+    made->value_text = value_text;
+    return (PyObject *)made;
+}
+
 static PyMethodDef record_methods[] = {
     {"key", record_key, METH_NOARGS, "The key, or None."},
     {"value", record_value, METH_NOARGS, "The value, or None."},
@@ -117,6 +315,7 @@ static PyMethodDef record_methods[] = {
     {"offset", record_offset, METH_NOARGS, "The offset."},
     {"timestamp", record_timestamp, METH_NOARGS, "The type of the timestamp, and the timestamp in ms."},
     {"error", record_error, METH_NOARGS, "None: this is a record."},
+    {"rows", rows, METH_VARARGS | METH_STATIC, "Rows of records: (record, offset, timestamp, headers, key, value)."},
     {NULL, NULL, 0, NULL},
 };
 
@@ -140,7 +339,7 @@ typedef struct {
 
 typedef struct {
     PyObject_HEAD
-    Py_buffer view, inflated; /* `obj` is NULL where there is none */
+    received_memory *response, *inflated; /* `inflated` is NULL where the batch is not compressed */
     const uint8_t *at, *end;
     cursor payload;
     int32_t left;
@@ -156,18 +355,12 @@ typedef struct {
     int partition;
 } received_records;
 
-static void release(Py_buffer *view)
-{
-    if (view->obj != NULL)
-        PyBuffer_Release(view);
-}
-
 static void dealloc(PyObject *object)
 {
     received_records *self = (received_records *)object;
     PyTypeObject *type = Py_TYPE(object);
-    release(&self->view);
-    release(&self->inflated);
+    Py_XDECREF(self->response);
+    Py_XDECREF(self->inflated);
     free(self->aborted);
     free(self->aborting);
     Py_XDECREF(self->topic);
@@ -222,12 +415,13 @@ static int init(PyObject *object, PyObject *arguments, PyObject *keywords)
     }
     if (!PyArg_ParseTuple(arguments, "OUiLOO", &data, &topic, &self->partition, &self->start, &aborted, &inflate))
         return -1;
-    if (PyObject_GetBuffer(data, &self->view, PyBUF_SIMPLE) < 0)
+    self->response = memory_of(data, topic, self->partition);
+    if (self->response == NULL)
         return -1;
     self->topic = owned(topic);
     self->inflate = owned(inflate);
-    self->at = self->view.buf;
-    self->end = self->at + self->view.len;
+    self->at = self->response->view.buf;
+    self->end = self->at + self->response->view.len;
     self->position = self->next_offset = self->start;
     self->last_offset = self->start - 1;
     self->leader_epoch = -1;
@@ -272,11 +466,11 @@ static int decompress(received_records *self, int codec)
     Py_XDECREF(payload);
     if (inflated == NULL)
         return -1;
-    int failed = PyObject_GetBuffer(inflated, &self->inflated, PyBUF_SIMPLE);
+    self->inflated = memory_of(inflated, self->topic, self->partition);
     Py_DECREF(inflated);
-    if (failed < 0)
+    if (self->inflated == NULL)
         return -1;
-    self->payload = (cursor){self->inflated.buf, (uint8_t *)self->inflated.buf + self->inflated.len};
+    self->payload = (cursor){self->inflated->view.buf, (uint8_t *)self->inflated->view.buf + self->inflated->view.len};
     return 0;
 }
 
@@ -306,8 +500,7 @@ static int begin_batch(received_records *self)
         self->max_timestamp = get64(at + MAX_TIMESTAMP_AT);
         self->timestamp_type = attributes & APPEND_TIME ? 2 : 1;
         self->payload = (cursor){at + HEADER_SIZE, at + size};
-        release(&self->inflated);
-        self->inflated.obj = NULL;
+        Py_CLEAR(self->inflated);
         if (attributes & CODEC_MASK && decompress(self, attributes & CODEC_MASK) < 0)
             return -1;
         self->left = get32(at + COUNT_AT);
@@ -320,59 +513,24 @@ static int begin_batch(received_records *self)
     return 0;
 }
 
-static PyObject *bytes_of(const uint8_t *at, int32_t length)
-{
-    if (length < 0)
-        Py_RETURN_NONE;
-    return PyBytes_FromStringAndSize((const char *)at, length);
-}
-
-static const uint8_t *start_of(cursor after, int32_t length) { return after.at - (length > 0 ? length : 0); }
-
-/* read_record has checked every length. */
-static PyObject *headers_of(cursor from)
-{
-    int32_t count, length;
-    read_int32(&from, RECORD_SIZE, &count);
-    if (count == 0)
-        Py_RETURN_NONE;
-    PyObject *list = PyList_New(count);
-    for (int32_t index = 0; list != NULL && index < count; index++) {
-        skip_bytes(&from, &length);
-        PyObject *name = PyUnicode_DecodeUTF8((const char *)start_of(from, length), length, "replace");
-        skip_bytes(&from, &length);
-        PyObject *value = bytes_of(start_of(from, length), length);
-        PyObject *pair = name == NULL || value == NULL ? NULL : PyTuple_Pack(2, name, value);
-        Py_XDECREF(name);
-        Py_XDECREF(value);
-        if (pair == NULL)
-            Py_CLEAR(list);
-        else
-            PyList_SetItem(list, index, pair);
-    }
-    return list;
-}
-
 static PyObject *record_of(const received_records *self, const record *read)
 {
     received_record *made = PyObject_New(received_record, record_type);
     if (made == NULL)
         return NULL;
     cursor rest = {read->key + (read->key_length > 0 ? read->key_length : 0), read->end};
-    int32_t value_length;
-    skip_bytes(&rest, &value_length);
-    made->key = bytes_of(read->key, read->key_length);
-    made->value = bytes_of(start_of(rest, value_length), value_length);
-    made->headers = headers_of(rest);
-    made->topic = owned(self->topic);
+    received_memory *memory = self->inflated == NULL ? self->response : self->inflated;
+    made->memory = (received_memory *)owned((PyObject *)memory);
+    made->key = read->key;
+    made->key_length = read->key_length;
+    skip_bytes(&rest, &made->value_length);
+    made->value = start_of(rest, made->value_length);
+    made->end = read->end;
     made->offset = self->base_offset + read->offset_delta;
     made->timestamp_type = self->timestamp_type;
     made->timestamp = self->timestamp_type == 2
                           ? self->max_timestamp
                           : (int64_t)((uint64_t)self->base_timestamp + (uint64_t)read->timestamp_delta);
-    made->partition = self->partition;
-    if (made->key == NULL || made->value == NULL || made->headers == NULL)
-        Py_CLEAR(made);
     return (PyObject *)made;
 }
 
@@ -445,8 +603,10 @@ PyMODINIT_FUNC PyInit__received(void)
     make_crc32c_tables();
     PyObject *module = PyModule_Create(&definition);
     PyObject *kind = PyType_FromSpec(&spec);
+    memory_type = (PyTypeObject *)PyType_FromSpec(&spec_of_memory);
     record_type = (PyTypeObject *)PyType_FromSpec(&spec_of_record);
-    if (module == NULL || kind == NULL || record_type == NULL ||
+    rows_type = (PyTypeObject *)PyType_FromSpec(&spec_of_rows);
+    if (module == NULL || kind == NULL || memory_type == NULL || record_type == NULL || rows_type == NULL ||
         PyModule_AddObjectRef(module, "ReceivedRecords", kind) < 0 ||
         PyModule_AddObjectRef(module, "ReceivedRecord", (PyObject *)record_type) < 0)
         Py_CLEAR(module);

@@ -1,7 +1,7 @@
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from odradek.protocol.compression import Buffer
-from odradek.streams.clients.received import Inflate
+from odradek.streams.clients.received import Inflate, Row
 
 class ReceivedRecord:
     def key(self) -> bytes | None: ...
@@ -12,6 +12,8 @@ class ReceivedRecord:
     def offset(self) -> int: ...
     def timestamp(self) -> tuple[int, int]: ...
     def error(self) -> None: ...
+    @staticmethod
+    def rows(records: list[ReceivedRecord], key_text: bool, value_text: bool, /) -> Iterable[Row]: ...
 
 class ReceivedRecords:
     position: int

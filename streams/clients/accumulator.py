@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from types import MethodType
 from typing import Any, Final, NoReturn
 
 from odradek.protocol.batch import HEADER_SIZE, LOG_OVERHEAD, MAGIC, sealed
@@ -36,11 +37,11 @@ class ProducerBatchInPython:
         self._owner = owner
         owner.bytes += HEADER_SIZE
 
-    def add(self, record: Record, origin: Any) -> None:
+    def add(self, record: Record, origin: Any, source: Any) -> None:
         """Add a record, whose offset is that in the batch."""
         payload = write_records_in_python([record], 0, self.first_timestamp)
         self._data += payload
-        self._origins.append(origin)
+        self._origins.append(origin if source is None else MethodType(origin, source))
         self._owner.bytes += len(payload)
         self._owner.records += 1
         self.count += 1
@@ -108,14 +109,15 @@ class AccumulatorInPython:
         key: Any,
         partition: int,
         origin: Any,
-        unused: None,
+        source: Any,
         timestamp: int,
         headers: Any,
         /,
     ) -> None:
         """Write a record into the batch of its partition, as confluent-kafka's Producer has it: partition -1 for the
-        partitioner, timestamp 0 for now. Raises BufferError while the bounds are reached, TypeError, and what `refuse`
-        and `partitions_of` raise.
+        partitioner, timestamp 0 for now. `origin` is the callback of the record; unless `source` is None, a function
+        that has `source` as its first argument. Raises BufferError while the bounds are reached, TypeError, and what
+        `refuse` and `partitions_of` raise.
         """
         if self.bytes >= self._most_bytes or self.records >= self._most_records:
             raise BufferError("Local: Queue full")
@@ -139,7 +141,7 @@ class AccumulatorInPython:
             batch = None
         if batch is None:
             batch = self._open[place] = ProducerBatchInPython(self, topic, partition, timestamp)
-        batch.add(record._replace(offset=batch.count), origin)
+        batch.add(record._replace(offset=batch.count), origin, source)
 
     def due(self, begun_before: float, /) -> Sequence[ProducerBatchInPython]:
         """Take the full batches, and those that began before this monotonic time."""
@@ -187,9 +189,14 @@ def _bytes_of(content: Any) -> bytes | None:
 
 
 Accumulator: Any = AccumulatorInPython
+checked_text: Callable[[Any], Any] = str.encode
+"""For a text with a UTF-8 form: the text, of which `produce` writes that form, or these bytes. Raises what str.encode
+raises.
+"""
 try:
     from odradek.streams.clients import _accumulator
 
     Accumulator = _accumulator.Accumulator
+    checked_text = _accumulator.checked_text
 except (ImportError, AttributeError):  # installed without a compiler, or built from older sources
     pass

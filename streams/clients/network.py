@@ -51,6 +51,9 @@ class NetworkSettings:
     backoff_max_s: float = 1.0
     max_idle_s: float = 0.0
     """After which an idle connection is closed; 0 for never."""
+    send_buffer: int = 0
+    receive_buffer: int = 0
+    """The buffers of sockets in bytes; 0 for those of the operating system."""
 
 
 @dataclass(slots=True)
@@ -225,7 +228,7 @@ class ClientNetwork:
             result: PipelinedConnection | Exception
             try:
                 result = PipelinedConnection(address, settings.client_id, settings.security, settings.setup_timeout_s)
-                result.unblock()
+                result.unblock(settings.send_buffer, settings.receive_buffer)
             except Exception as error:
                 result = error
             self._dialed.put((channel, result))

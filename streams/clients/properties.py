@@ -31,6 +31,8 @@ _COMMON: Final[Mapping[str, Any]] = {
     "reconnect.backoff.ms": 100,
     "retry.backoff.ms": 100,
     "socket.connection.setup.timeout.ms": 30_000,
+    "socket.receive.buffer.bytes": 0,
+    "socket.send.buffer.bytes": 0,
     "socket.timeout.ms": 60_000,
     "topic.metadata.refresh.interval.ms": 300_000,
 }
@@ -166,6 +168,8 @@ class Properties:
             backoff_s=self.seconds("reconnect.backoff.ms"),
             backoff_max_s=self.seconds("reconnect.backoff.max.ms"),
             max_idle_s=self.seconds("connections.max.idle.ms"),
+            send_buffer=self.number("socket.send.buffer.bytes"),
+            receive_buffer=self.number("socket.receive.buffer.bytes"),
         )
 
 

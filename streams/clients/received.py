@@ -7,7 +7,7 @@ aborted transactions (KIP-98) and those before the requested offset are skipped.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from odradek.protocol.batch import CODEC_MASK, HEADER_SIZE, MAX_DECOMPRESSED, Header, crc_ok, read_header
@@ -15,6 +15,8 @@ from odradek.protocol.compression import Buffer, decompress
 from odradek.protocol.errors import ProtocolError
 from odradek.protocol.records import Chain, Record, read_records
 
+Row = tuple[Any, int, int, list[tuple[str, bytes | None]] | None, Any, Any]
+"""A record, its offset, timestamp, headers, key and value; both are bytes, or texts."""
 Inflate = Callable[[int, Buffer], Buffer]
 """Decompresses a payload with the codec of this number. Raises KafkaError."""
 CREATE_TIME: Final = 1
@@ -60,6 +62,20 @@ class ReceivedRecordInPython:
     def error(self) -> None:
         """None: this is a record."""
         return
+
+    @staticmethod
+    def rows(records: list[ReceivedRecordInPython], key_text: bool, value_text: bool, /) -> Iterable[Row]:
+        """The parts of each record in turn. Texts are those of Java's decoder, which replaces what is no UTF-8."""
+        for each in records:
+            key, value = each.key(), each.value()
+            yield (
+                each,
+                each.offset(),
+                each.timestamp()[1],
+                each.headers(),
+                key.decode("utf-8", "replace") if key_text and key is not None else key,
+                value.decode("utf-8", "replace") if value_text and value is not None else value,
+            )
 
 
 class ReceivedRecordsInPython:
@@ -173,9 +189,10 @@ def inflate(codec: int, payload: Buffer) -> Buffer:
 
 
 ReceivedRecords: Any = ReceivedRecordsInPython
+ReceivedRecord: Any = ReceivedRecordInPython
 try:
     from odradek.streams.clients import _received
 
-    ReceivedRecords = _received.ReceivedRecords
+    ReceivedRecords, ReceivedRecord = _received.ReceivedRecords, _received.ReceivedRecord
 except (ImportError, AttributeError):  # installed without a compiler, or built from older sources
     pass

@@ -24,6 +24,7 @@ from odradek.protocol.topic_partition import TopicPartition
 from odradek.streams.clients.consumer import FetchConsumer
 from odradek.streams.clients.producer import BatchProducer
 from odradek.streams.clients.properties import consumer_settings, producer_settings
+from odradek.streams.clients.received import ReceivedRecord, ReceivedRecordInPython
 from odradek.streams.config import (
     LIBRDKAFKA,
     ODRADEK,
@@ -72,6 +73,8 @@ _RECOVERY: Final[Mapping[str, Any]] = {"metadata.recovery.strategy": "none"} if 
 wait for the old coordinator: the next send_offsets_to_transaction never returns (seen with 2.16).
 """
 
+_RECORDS: Final = frozenset({ReceivedRecord, ReceivedRecordInPython})
+"""The classes of a FetchConsumer's records: a call returns those of one partition, without errors among them."""
 OnDelivery = Callable[[KafkaError, Message], None]
 
 
@@ -258,9 +261,20 @@ def take_batch(consumer: Any, most: int, timeout_s: float) -> list[Any]:
     return messages
 
 
+def has_errors(messages: list[Any]) -> bool:
+    """Whether any of the messages of one call is not a record."""
+    kind = type(messages[0])
+    if kind in _RECORDS:
+        return False
+    # A KafkaError must not be compared with None: it fails at that.
+    return any(map(kind.error, messages))
+
+
 def by_partition(messages: list[Any]) -> dict[TopicPartition, list[Any]]:
     """Group messages by partition; they arrive in runs of one partition."""
     kind = type(messages[0])  # that of the client; no lookup a record
+    if kind in _RECORDS:
+        return {(messages[0].topic(), messages[0].partition()): messages}
     topics = list(map(kind.topic, messages))
     partitions = list(map(kind.partition, messages))
     place: TopicPartition = (topics[0], partitions[0])

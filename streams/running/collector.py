@@ -28,6 +28,8 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from confluent_kafka import TopicPartition as Position
 
 from odradek.protocol.topic_partition import TopicPartition
+from odradek.streams.clients.accumulator import checked_text
+from odradek.streams.clients.producer import BatchProducer
 from odradek.streams.context import Send, SourceMessage, TaskContext
 from odradek.streams.errors import (
     DeadLetter,
@@ -143,6 +145,8 @@ class RecordCollector:
         produce: Callable[..., None] = self._producer.produce
         transactional, failed = self._transactional, functools.partial(self._failed, context.task_id)
         without_source: Origin = MethodType(failed, NO_SOURCE)
+        if self._has_own_producer:
+            return self._own_sender(context, failed, without_source)
         source: SourceMessage | None = None
         origin = without_source
 
@@ -162,6 +166,35 @@ class RecordCollector:
                 self._refused(Undelivered(topic, key, value, partition, timestamp, headers), origin, error)
 
         return send
+
+    def _own_sender(self, context: TaskContext, failed: Callable[..., None], without_source: Origin) -> Send:
+        """The same for a producer that makes a callback of the source record where a record fails."""
+        produce: Callable[..., None] = self._producer.produce
+        transactional = self._transactional
+
+        def send(topic: str, key: Any, value: Any, partition: int | None, timestamp: int, headers: Headers) -> None:
+            if transactional and not self._in_transaction:
+                self._begin()
+            source = context.source_message
+            origin = without_source if source is None else failed
+            try:
+                stamp = timestamp if timestamp > 0 else _stamp(timestamp)
+                produce(topic, value, key, -1 if partition is None else partition, origin, source, stamp, headers)
+            except (BufferError, KafkaException, TypeError, ValueError) as error:
+                record = Undelivered(topic, _in_bytes(key), _in_bytes(value), partition, timestamp, headers)
+                self._refused(record, without_source if source is None else MethodType(failed, source), error)
+
+        return send
+
+    @property
+    def write_text(self) -> Callable[[Any], Any]:
+        """The serializer of texts for `sender`, whose keys and values may be texts where the producer is Odradek's."""
+        return checked_text if self._has_own_producer else str.encode
+
+    @property
+    def _has_own_producer(self) -> bool:
+        producer: Any = self._producer
+        return isinstance(producer, BatchProducer)
 
     def add_writer(self, topic: str, node: str) -> None:
         """A sink writes to a topic that it chose for a record."""
@@ -468,6 +501,10 @@ class RecordCollector:
             log.info("error while closing a producer error=%s", error_of(exception).str())
         finally:
             self._deputy.close()
+
+
+def _in_bytes(part: Any) -> Any:
+    return part.encode() if isinstance(part, str) else part
 
 
 def _undelivered(message: Message) -> Undelivered:

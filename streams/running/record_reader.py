@@ -16,7 +16,7 @@ from confluent_kafka import TopicPartition as Position
 
 from odradek.protocol.topic_partition import TopicPartition
 from odradek.streams.errors import StreamsError
-from odradek.streams.running.client import by_partition, take_batch
+from odradek.streams.running.client import by_partition, has_errors, take_batch
 
 log = logging.getLogger(__name__)
 
@@ -135,8 +135,7 @@ class RecordReader:
         messages = take_batch(self._consumer, self.batch, timeout_s)
         if not messages:
             return {}
-        # A KafkaError must not be compared with None: it fails at that.
-        if any(map(type(messages[0]).error, messages)):
+        if has_errors(messages):
             return self._sort_out(messages)
         found = by_partition(messages)
         self.returned.update(found)

@@ -42,7 +42,7 @@ from confluent_kafka import TopicPartition as Position
 from odradek.protocol.topic_partition import TopicPartition
 from odradek.streams.errors import StreamsError, TaskCorruptedError
 from odradek.streams.records import TaskId
-from odradek.streams.running.client import by_partition, take_batch
+from odradek.streams.running.client import by_partition, has_errors, take_batch
 from odradek.streams.running.standby_listener import StandbyUpdateListener, SuspendReason
 from odradek.streams.running.task_state import TaskState
 
@@ -383,7 +383,7 @@ class Restorer:
         batch.
         """
         failed: list[Message] = []
-        if messages and any(map(type(messages[0]).error, messages)):
+        if messages and has_errors(messages):
             failed = [message for message in messages if message.error() is not None]
             messages = [message for message in messages if message.error() is None]
         if messages:

@@ -90,6 +90,11 @@ def strict_deserializer(deserialize: Callable[[bytes], Any]) -> Callable[[bytes]
     return bytes.decode if deserialize is _from_utf8 else deserialize
 
 
+def reads_text(deserialize: Callable[[bytes], Any]) -> bool:
+    """Whether a deserializer is that of STRING: a client may return texts in place of bytes for it."""
+    return deserialize is _from_utf8
+
+
 def _same(value: bytes) -> bytes:
     if type(value) is not bytes:
         raise SerializationError(f"expected bytes, not {type(value).__name__}")

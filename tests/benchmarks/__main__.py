@@ -61,6 +61,7 @@ from tests.jvm.jars import classpath
 
 OUTPUT = Path("build/bench")
 CONTESTANTS = "kafka,odradek,floor"
+ONLY = f"{CONTESTANTS}; of the streams-* cases {','.join(streams_cases.NAMES)}"
 ROUNDS = 3
 STARTS = 5
 MINUTES = 25.0
@@ -147,7 +148,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """The options, with --quick and --profile worked into the others."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description=__doc__.partition("\n")[0])
     parser.add_argument("--cases", type=_names, default=[], metavar="NAME,…", help="these cases (default: all)")
-    parser.add_argument("--only", type=_names, default=_names(CONTESTANTS), metavar="NAME,…", help=f"{CONTESTANTS}; of streams-* cases: {','.join(streams_cases.NAMES)}")
+    parser.add_argument("--only", type=_names, default=_names(CONTESTANTS), metavar="NAME,…", help=ONLY)
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="counted rounds (default: %(default)s)")
     parser.add_argument("--records-scale", type=float, default=1.0, metavar="X", help="times the size of each case")
     parser.add_argument(

@@ -16,7 +16,6 @@ from tests.benchmarks.report import MARKS, Goal
 from tests.benchmarks.rounds import Failure
 from tests.benchmarks.streams_cases import JAVA, OURS, OWN, TIMES, StreamsCase
 
-
 _CPU: Final = "cpu_s_per_million"
 
 

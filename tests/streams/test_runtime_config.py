@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from odradek.streams.clients.properties import producer_settings
 from odradek.streams.config import PROPERTIES, REQUIRED, TABLE, StreamsConfig, StreamsConfigError, as_text
 from odradek.streams.errors import log_and_continue
 from odradek.streams.running import client
@@ -152,7 +153,10 @@ def test_properties_of_connections_reach_every_client(monkeypatch: pytest.Monkey
     monkeypatch.setattr(client, kind, received.append)
     names = ("connections_max_idle_ms", "reconnect_backoff_ms", "reconnect_backoff_max_ms")
     given = {**dict.fromkeys(names, 700), "receive_buffer_bytes": -1, "send_buffer_bytes": 65_536}
-    for config in (made(**given), made()):
+    for config in (
+        made(**given, client_implementation="librdkafka"),
+        made(client_implementation="librdkafka"),
+    ):
         clients = Clients(config, "client")
         if kind == "Consumer":
             clients.main_consumer("thread", False)
@@ -164,6 +168,19 @@ def test_properties_of_connections_reach_every_client(monkeypatch: pytest.Monkey
     theirs |= {"socket.receive.buffer.bytes": 0, "socket.send.buffer.bytes": 65_536}
     assert {name: received[0][name] for name in theirs} == theirs
     assert theirs.keys() & received[1].keys() <= {"reconnect.backoff.ms", "reconnect.backoff.max.ms"}
+
+
+def test_properties_of_connections_reach_the_own_clients() -> None:
+    settings = producer_settings(
+        {
+            "bootstrap.servers": "nowhere:1",
+            "socket.receive.buffer.bytes": 32_768,
+            "socket.send.buffer.bytes": 65_536,
+            "connections.max.idle.ms": 700,
+        }
+    )
+    network = settings.network
+    assert (network.receive_buffer, network.send_buffer, network.max_idle_s) == (32_768, 65_536, 0.7)
 
 
 def test_guarantees_cannot_be_disabled(caplog: pytest.LogCaptureFixture) -> None:

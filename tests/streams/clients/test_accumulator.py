@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+import re
+from typing import Any, NamedTuple, NoReturn
 
 import pytest
 from hypothesis import given
@@ -35,6 +36,15 @@ def refuse(code: int, reason: str, number: int) -> NoReturn:
     raise RefusedError(code, reason, number)
 
 
+class Origin(NamedTuple):
+    """A callback, by the number of its record."""
+
+    number: int
+
+    def __call__(self, source: str) -> tuple[int, str]:
+        return self.number, source
+
+
 def make(kind: Any, batch_bytes: int = 1000, record_bytes: int = 400, most: int = 1 << 30, records: int = 1000) -> Any:
     return kind(batch_bytes, record_bytes, most, records, 1, COUNTS.__getitem__, refuse)
 
@@ -42,7 +52,8 @@ def make(kind: Any, batch_bytes: int = 1000, record_bytes: int = 400, most: int 
 def outcome(made: Any, row: tuple[Any, ...], origin: int) -> Any:
     topic, key, value, partition, timestamp, headers = row
     try:
-        return made.produce(topic, value, key, partition, origin, None, timestamp, headers)
+        source = None if origin % 2 else "source"  # where there is one, the callback is a method of it
+        return made.produce(topic, value, key, partition, Origin(origin), source, timestamp, headers)
     except RefusedError as error:
         return error.args
 
@@ -67,7 +78,7 @@ def test_both_implementations_write_what_the_codec_of_logs_reads(rows: list[tupl
     )
     assert one == two
     found = {
-        origin: (topic, partition, record)
+        number_of(origin): (topic, partition, record)
         for topic, partition, _, origins, data in one
         for origin, record in zip(origins, batches.records(data), strict=True)
     }
@@ -75,6 +86,35 @@ def test_both_implementations_write_what_the_codec_of_logs_reads(rows: list[tupl
         if outcomes[index] is None:
             check(row, *found.pop(index))
     assert not found
+
+
+def number_of(origin: Any) -> int:
+    if isinstance(origin, Origin):
+        assert origin.number % 2
+        return origin.number
+    number, source = origin()
+    assert (number % 2, source) == (0, "source")
+    return int(number)
+
+
+@given(st.text() | st.text(st.characters(categories=["Cs", "L"]), max_size=3) | st.integers() | st.binary())
+def test_a_checked_text_is_written_as_str_encode_writes_it(text: Any) -> None:
+    try:
+        expected: Any = str.encode(text)
+    except (TypeError, UnicodeEncodeError) as error:
+        with pytest.raises(type(error), match=re.escape(str(error))):
+            accumulator.checked_text(text)
+        return
+    assert accumulator.checked_text(text) in (text, expected)
+    made = make(accumulator.Accumulator)
+    made.produce("b", accumulator.checked_text(text), None, 0, None, None, 1, None)
+    assert next(iter(batches.records(sealed(made)))).value == expected
+
+
+def sealed(made: Any) -> bytes:
+    (batch,) = made.due(float("inf"))
+    batch.seal(7, 1, 2, 0)
+    return bytes(batch.view())
 
 
 def check(row: tuple[Any, ...], topic: str, partition: int, record: Record) -> None:

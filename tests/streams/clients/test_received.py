@@ -135,6 +135,45 @@ def test_both_implementations_return_the_committed_records(
     assert list(steps(KINDS[0], part, start, aborted, most)) == list(steps(KINDS[1], part, start, aborted, most))
 
 
+@given(logs(), st.booleans(), st.booleans())
+def test_both_implementations_make_the_same_rows(log: list[Written], key_text: bool, value_text: bool) -> None:
+    data = b"".join(each.data for each in log)
+    start = batches.read_header(data).base_offset if log else 0
+    made = []
+    for kind in KINDS:
+        found = kind(data, "t", 3, start, (), inflate).take(100)
+        rows = list(type(found[0]).rows(found, key_text, value_text)) if found else []
+        assert [row[0] for row in rows] == found
+        made.append([row[1:] for row in rows])
+        for record, offset, timestamp, headers_, key, value in rows:
+            assert (offset, timestamp, headers_) == (record.offset(), record.timestamp()[1], record.headers())
+            for text, part, raw in ((key_text, key, record.key()), (value_text, value, record.value())):
+                assert part == (raw.decode("utf-8", "replace") if text and raw is not None else raw)
+    assert made[0] == made[1]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_records_outlive_their_response(kind: Any) -> None:
+    records = [Record(5, 1, b"key", b"value", [("name", b"content")]), Record(6, 1, None, None)]
+    found = []
+    for codec in Codec:
+        reader = kind(bytes(batches.build(records, base_offset=5, codec=codec)), "t", 0, 5, (), inflate)
+        found += reader.take(5)
+        del reader
+    assert [(each.key(), each.value(), each.headers()) for each in found] == [
+        (b"key", b"value", [("name", b"content")]),
+        (None, None, None),
+    ] * len(Codec)
+
+
+def test_rows_are_made_of_received_records_only() -> None:
+    kind = received.ReceivedRecord
+    with pytest.raises(TypeError):
+        kind.rows((), False, False)
+    with pytest.raises(TypeError):
+        next(iter(kind.rows([object()], False, False)))
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_damaged_batch_is_an_error(kind: Any) -> None:
     data = bytearray(batches.build([Record(5, 1, b"k", b"v")], base_offset=5))
