@@ -35,8 +35,8 @@ class PipelinedConnection(BrokerConnection):
     _filled: int
 
     def unblock(self, send_buffer: int = 0, receive_buffer: int = 0) -> None:
-        """Use the connection by `queue` and `transfer` from now on, with socket buffers of so many bytes (0: those of the
-        operating system).
+        """Use the connection by `queue` and `transfer` from now on. A buffer of 0 bytes is that of the operating
+        system.
         """
         for option, size in ((socket.SO_SNDBUF, send_buffer), (socket.SO_RCVBUF, receive_buffer)):
             if size:

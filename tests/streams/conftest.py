@@ -7,9 +7,13 @@ from collections.abc import Iterator
 import pytest
 
 from odradek.broker_process import BrokerProcess
+from odradek.streams import config
 from tests.streams import counting
+from tests.streams.forced_client import force_client
 from tests.streams.oracle.java import Java
 from tests.streams.oracle.java import java as start_java
+
+force_client(config)
 
 
 @pytest.fixture(scope="session")
