@@ -64,12 +64,13 @@ class ReadTurn:
 
     A connection that sends many requests at once has FRAMES_AT_ONCE of them handled when they arrive, or one where
     others have had SHARED_FRAMES in this iteration of the event loop, and one connection has MORE_FRAMES, all of them
-    only for FRAMES_NS. The others wait until the connections before it in the queue have had their turn, a few in each iteration. So a crowd of such
-    connections delays other clients no longer than one of them. Where the first requests of FIRST_FRAMES connections
-    and those behind them have taken FIRST_FRAMES_NS, those of further connections wait, too: in a queue of their own,
-    from which one request of each is handled, for FIRST_FRAMES_NS in each iteration. While it is not empty, one
-    connection of the other queue has its turn, and no connection has a second request handled when it is read. So a
-    client with one request waits for one request of each connection before it, and not for all that they have sent.
+    only for FRAMES_NS. The others wait until the connections before it in the queue have had their turn, a few in each
+    iteration. So a crowd of such connections delays other clients no longer than one of them. Where the first requests
+    of FIRST_FRAMES connections and those behind them have taken FIRST_FRAMES_NS, those of further connections wait,
+    too: in a queue of their own, from which one request of each is handled, for FIRST_FRAMES_NS in each iteration.
+    While it is not empty, one connection of the other queue has its turn, and no connection has a second request
+    handled when it is read. So a client with one request waits for one request of each connection before it, and not
+    for all that they have sent.
 
     An iteration reads READ_IN_ALL_BYTES, or large requests for READ_IN_ALL_NS. After that (`is_full`) each connection
     reads LITTLE_BYTES once more, and continues when it has its turn. While connections wait for their turn, one that

@@ -335,7 +335,7 @@ async def test_a_control_request_creates_few_logs_in_an_iteration_of_the_loop() 
     """A log takes up to 3 ms where files are slow: the first 16 logs of a request were one stretch of 50 ms."""
     manager, names = mock.Mock(unmade={}), [f"t{number}" for number in range(10)]
     manager._refusal.return_value = manager._take.return_value = ErrorCode.NONE
-    manager._configs_of = mock.AsyncMock(return_value=dict.fromkeys(names, {}))
+    manager._configs_of = mock.AsyncMock(return_value={name: {} for name in names})
     request = m.LeaderAndIsrRequest
     topics = [
         request.LeaderAndIsrTopicState(

@@ -213,7 +213,9 @@ def test_timers_that_are_due_together_fire_in_slices(number: int) -> None:
             each.callback()  # in one iteration of the loop
         assert len(machine.fired) == min(number, most)
         if number > most + 1:
-            processor.perform(machine, [CancelTimer((str(most),)), SetTimer((str(most + 1),), 2000)])  # they have sent heartbeats
+            processor.perform(
+                machine, [CancelTimer((str(most),)), SetTimer((str(most + 1),), 2000)]
+            )  # they have sent heartbeats
             turns.due.pop()
         while turns.due:
             before = len(machine.fired)

@@ -104,7 +104,7 @@ class Profile:
             finally:
                 signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGPROF})
 
-        threading.Thread.start = start_without_signal  # type: ignore[method-assign, assignment]
+        setattr(threading.Thread, "start", start_without_signal)  # noqa: B010  # mypy permits no other assignment
 
     def begin(self) -> None:
         """A stretch begins."""
