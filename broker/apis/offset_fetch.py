@@ -94,7 +94,7 @@ class OffsetFetch:
         if wanted is None:
             found = self._described(call, found)
         topics: list[Any] = list_of(())
-        for name, offsets in items_of(_by_topic(found + refused).items()):
+        for name, offsets in items_of(keep(_by_topic(found + refused if refused else found)).items()):
             answers: list[Any] = list_of(())
             for each in items_of(offsets):
                 offset, leader_epoch, metadata = _fields(each)
@@ -142,7 +142,7 @@ class OffsetFetch:
         if wanted is None:
             found = self._described(call, found)
         topics: list[Any] = list_of(())
-        for name, offsets in items_of(_by_topic(found + refused).items()):
+        for name, offsets in items_of(keep(_by_topic(found + refused if refused else found)).items()):
             if by_id and name not in self._metadata_cache.topics:
                 continue  # the response cannot contain an offset of a deleted topic, which has no id
             topics.append(

@@ -18,6 +18,7 @@ from odradek.broker.group.state.settings import GroupSettings
 from odradek.broker.metadata.state.coordinator_partition import partition_for
 from odradek.broker.runtime.state.effects import Effect, Now
 from odradek.broker.runtime.turns import each as items_of
+from odradek.broker.runtime.turns import keep
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.topic_partition import TopicPartition
 
@@ -126,7 +127,8 @@ class Groups:
         for group in items_of(groups):
             if not self.is_alive(group):
                 continue
-            partitions = list(partitions_of(group))
+            found = partitions_of(group)
+            partitions = keep(found if isinstance(found, list) else list(found))
             for first in items_of(range(0, max(1, len(partitions)), CHANGED_AT_ONCE)):
                 if not self.is_alive(group):
                     break

@@ -161,7 +161,7 @@ class OffsetMetadataManager:
         if error:
             return error, []
         offsets = group.offsets
-        wanted = offsets.partitions() if partitions is None else partitions
+        wanted = keep(offsets.partitions()) if partitions is None else partitions
         found: list[FetchedOffset] = []
         for first in items_of(range(0, len(wanted), FETCHED_AT_ONCE)):
             found += offsets.fetch(wanted[first : first + FETCHED_AT_ONCE], require_stable)
