@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from collections import deque
 from collections.abc import Callable, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -23,8 +24,15 @@ class ThreadWorker:
     """Runs blocking calls in a few threads and calls back on the event loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, threads: int) -> None:
+        """Starts the threads: to start one takes as long as the system lets it wait, and no call of `run` may."""
         self._loop = loop
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="odradek-io")
+        are_started = threading.Event()
+        try:
+            for _ in range(threads):
+                self._pool.submit(are_started.wait)
+        finally:
+            are_started.set()
 
     def run(self, work: Callable[[], None], done: Callable[[BaseException | None], None]) -> None:
         """Run `work` in a thread, then call `done` on the loop with the exception that it raised, or None."""

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -19,7 +21,7 @@ from odradek.broker.metadata.cache import BrokerMetadata, ListenerAddress, Metad
 from odradek.broker.network.controller_channel import ControllerChannel
 from odradek.broker.network.inter_broker_client import InterBrokerClient
 from odradek.broker.network.inter_broker_connection import Network, Peer, PeerLostError
-from odradek.broker.runtime.scheduler import Periodic
+from odradek.broker.runtime.scheduler import Periodic, ThreadWorker
 from odradek.broker.runtime.timers import LoopTimers, SystemClock
 from odradek.broker.server import Broker, Environment
 from odradek.ports import free_port
@@ -503,6 +505,19 @@ async def test_an_iteration_of_the_loop_runs_one_part_of_all_scheduled_tasks() -
         assert len(steps) == number
     assert steps == ["a", "b", "c"] * 2 + ["end"] * 3
     assert len(alarms.callbacks) == 6  # each is called again
+
+
+async def test_a_call_for_a_thread_starts_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The event loop waited until the system ran the new thread."""
+    worker = ThreadWorker(asyncio.get_running_loop(), threads=2)
+    monkeypatch.setattr(threading.Thread, "start", mock.Mock(side_effect=AssertionError("a thread starts")))
+    done: list[BaseException | None] = []
+    for _ in range(4):
+        worker.run(lambda: None, done.append)
+    await eventually_async(lambda: done, lambda found: len(found) == 4)
+    monkeypatch.undo()
+    await worker.close()
+    assert done == [None] * 4
 
 
 # ---- policies and loggers

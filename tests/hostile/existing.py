@@ -412,7 +412,7 @@ def scenario_large_group(place: Place) -> Iterator[Step]:
 
 def _write_offsets(wire: Wire, partition: int, topic: str, count: int) -> None:
     """Append the offsets of a topic that does not exist to the log of the group, as an administrator may."""
-    committed = OffsetAndMetadata(7, -1, "", TIME_MS)
+    committed = OffsetAndMetadata(7, -1, "", int(time.time() * 1000))  # an old one would expire
     entries = [offset_record(LARGE_GROUP, (topic, index), committed) for index in range(count)]
     batch = build([Record(number, TIME_MS, key, value) for number, (key, value) in enumerate(entries)])
     request = m.ProduceRequest
