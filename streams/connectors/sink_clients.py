@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, Message, Producer
@@ -69,11 +69,9 @@ class KafkaSinkInput:
         """Write dead letters. Raises ConnectError."""
         if self._producer is None:
             self._producer = self._clients.producer(self._clients.client_id, None, self._on_letter_failure)
+        produce: Callable[..., None] = self._producer.produce
         for letter in letters:
-            headers: Any = letter.headers
-            self._producer.produce(
-                letter.topic, letter.value, letter.key, timestamp=max(letter.timestamp, 1), headers=headers
-            )
+            produce(letter.topic, letter.value, letter.key, -1, None, None, max(letter.timestamp, 1), letter.headers)
         left = self._producer.flush(self._timeout_s)
         if left or self._letter_failure is not None:
             detail = self._letter_failure.str() if self._letter_failure is not None else f"{left} not acknowledged"

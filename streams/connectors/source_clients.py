@@ -12,7 +12,7 @@ import time
 import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Final
+from typing import Final
 
 from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, Message, Producer
 from confluent_kafka import TopicPartition as Position
@@ -160,14 +160,13 @@ class KafkaTaskOutput:
     # ---- internals
 
     def _produce(self, record: OutputRecord) -> None:
-        options: dict[str, Any] = {} if record.partition is None else {"partition": record.partition}
-        if record.timestamp is not None:
-            options["timestamp"] = max(record.timestamp, 1)  # librdkafka takes 0 for "now"
-        headers: Any = record.headers
+        partition = -1 if record.partition is None else record.partition
+        stamp = 0 if record.timestamp is None else max(record.timestamp, 1)  # 0 is "now"
+        produce: Callable[..., None] = self._producer.produce
         deadline = time.monotonic() + self._timeout_s
         while True:
             try:
-                self._producer.produce(record.topic, record.value, record.key, headers=headers, **options)
+                produce(record.topic, record.value, record.key, partition, None, None, stamp, record.headers)
                 return
             except BufferError:  # the queue is full
                 if time.monotonic() > deadline:
