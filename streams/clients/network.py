@@ -64,6 +64,8 @@ class _Link:
     callbacks: deque[tuple[OnResponse, float]] = field(default_factory=deque)
     writing: bool = False
     used_at: float = 0.0
+    throttled_until_s: float = 0.0
+    """Until when a quota of the broker allows no request."""
 
 
 @dataclass(slots=True)
@@ -132,10 +134,12 @@ class ClientNetwork:
     # ---- requests
 
     def ready(self, channel: Channel) -> bool:
-        """Whether the channel takes a request now. Opens it where it is not."""
+        """Whether the channel takes a request now: it is open, and not throttled. Opens it where it is not."""
         link = self._links.get(channel)
         if link is None:
             self._dial(channel)
+            return False
+        if link.throttled_until_s and time.monotonic() < link.throttled_until_s:
             return False
         if link.connection.must_renew:
             if link.callbacks:
@@ -279,6 +283,9 @@ class ClientNetwork:
         try:
             for response in link.connection.transfer():
                 link.used_at = time.monotonic()
+                throttle_ms = getattr(response, "throttle_time_ms", 0)
+                if throttle_ms > 0:  # the broker has sent the response at once (KIP-219)
+                    link.throttled_until_s = link.used_at + throttle_ms / 1000
                 on_response, _ = link.callbacks.popleft()
                 on_response(response, None)
         except FAILURES as error:
