@@ -5,13 +5,23 @@ from __future__ import annotations
 import struct
 from typing import Final, NamedTuple
 
-from odradek.protocol.batch import LOG_OVERHEAD, Buffer, Header, records
+from odradek.protocol.batch import CONTROL, HEADER_SIZE, LOG_OVERHEAD, TRANSACTIONAL, Buffer, Header, is_framed, records
 from odradek.protocol.errors import ProtocolError
 
 _ABORT: Final = 0
 _COMMIT: Final = 1
 _MARKER_KEY: Final = struct.Struct(">hh")
 _MARKER_VALUE: Final = struct.Struct(">hi")
+_USUAL_RECORD: Final = struct.Struct(">5shhbhib")
+"""The record of a marker as brokers write it, of 17 bytes: begin, key, length of the value, value, no headers."""
+_USUAL_BEGIN: Final = bytes((32, 0, 0, 0, 8))
+"""As zigzag varints: 16 bytes, no attributes, no delta of time or offset, a key of 4 bytes."""
+_USUAL_VALUE_SIZE: Final = 12
+"""6 bytes as a zigzag varint."""
+_USUAL_BYTES: Final = HEADER_SIZE + _USUAL_RECORD.size
+_USUAL_ATTRIBUTES: Final = CONTROL | TRANSACTIONAL
+_new: Final = tuple.__new__
+"""Makes a named tuple without a call of Python's `__new__`."""
 
 
 class EndTransactionMarker(NamedTuple):
@@ -27,6 +37,22 @@ def read_marker(buffer: Buffer, position: int, header: Header) -> EndTransaction
 
     Raises ProtocolError where the batch does not contain a valid marker.
     """
+    return _usual_marker(buffer, position, header) or _any_marker(buffer, position, header)
+
+
+def _usual_marker(buffer: Buffer, position: int, header: Header) -> EndTransactionMarker | None:
+    """The marker of a batch with the bytes that brokers write; None for any other."""
+    if header.size != _USUAL_BYTES or header.attributes != _USUAL_ATTRIBUTES or header.record_count != 1:
+        return None
+    if len(buffer) - position < _USUAL_BYTES or not is_framed(header):
+        return None
+    begin, _, kind, size, _, epoch, headers = _USUAL_RECORD.unpack_from(buffer, position + HEADER_SIZE)
+    if begin != _USUAL_BEGIN or size != _USUAL_VALUE_SIZE or headers or kind not in (_ABORT, _COMMIT):
+        return None
+    return _new(EndTransactionMarker, (kind == _COMMIT, epoch, header.base_timestamp))
+
+
+def _any_marker(buffer: Buffer, position: int, header: Header) -> EndTransactionMarker | None:
     for record in records(memoryview(buffer)[position : position + LOG_OVERHEAD + header.batch_length]):
         try:
             _, kind = _MARKER_KEY.unpack_from(record.key or b"")
