@@ -89,8 +89,9 @@ class OffsetCommit:
             or self._auth.is_enabled
         ):
             return None
-        topic = topics[0]
-        name, now_ms, count = topic.name, self._clock.now_ms(), self._partition_count(topic.name)
+        topic, now_ms = topics[0], self._clock.now_ms()
+        name, known = topic.name, self._metadata_cache.topics.get(topic.name)
+        count = 0 if known is None else len(known.partitions)
         entries: list[tuple[TopicPartition, OffsetAndMetadata]] = []
         answers: list[PartitionResponse] = []
         for each in topic.partitions:

@@ -65,7 +65,7 @@ class Coordination:
     def __init__(self, dependencies: CoordinatorDependencies) -> None:
         config, network = dependencies.config, dependencies.network
         clock, timers = network.clock, network.timers
-        purgatory = DelayedOperationPurgatory(clock, timers)
+        purgatory = DelayedOperationPurgatory(timers)
         self.group_settings = _settings(config, GroupSettings)
         self.transaction_settings = _settings(config, TransactionSettings)
         # Separate from the connections for markers: those wait for followers, and producers wait for verifications.

@@ -90,7 +90,7 @@ class RunningBroker:
             acls=context.security.authorization.acls,
             tokens=self._tokens,
             clock=context.clock,
-            purgatory=DelayedOperationPurgatory(context.clock, context.timers),
+            purgatory=DelayedOperationPurgatory(context.timers),
             random=context.environment.random,
             metadata_cache=context.metadata_cache,
             replicas=context.replicas,

@@ -36,7 +36,6 @@ from odradek.broker.coordinator.event_processor import (
     PartitionWriter,
     TransactionalWriter,
 )
-from odradek.broker.runtime.state.effects import KeyValue
 from odradek.broker.runtime.timers import Clock, Timers
 from odradek.broker.runtime.turns import Run, at_once, keep
 from odradek.broker.runtime.turns import each as items_of
@@ -124,6 +123,8 @@ class CoordinatorRuntime(Generic[Machine, Shard]):
         )
         self.now = self._processor.now
         """The time of an event; bound here, because each request needs it."""
+        self.append_at_once = self._processor.append_at_once
+        """Append records that are committed when this returns; returns False where nothing is appended."""
 
     # --- partitions ---
 
@@ -277,10 +278,6 @@ class CoordinatorRuntime(Generic[Machine, Shard]):
         if context is None or context.state is not ACTIVE or not context.is_led:
             return None
         return context.shard.machines.get(key)
-
-    def append_at_once(self, machine: Machine, records: list[KeyValue]) -> bool:
-        """Append records that are committed when this returns; returns False where nothing is appended."""
-        return self._processor.append_at_once(machine, records)
 
     def has(self, machine: Machine) -> bool:
         """Whether this broker still coordinates the key of a state machine."""

@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any, Generic, Protocol, TypeVar
 
-from odradek.broker.runtime.timers import Clock, Timer, Timers
+from odradek.broker.runtime.timers import Timer, Timers
 
 
 class WatchKey(Protocol):
@@ -106,7 +106,8 @@ class DelayedOperation(Generic[Key]):
 
     def set_timer(self, timer: Timer) -> None:
         """Replace the timer."""
-        self.cancel_timer()
+        if self._timer is not None:
+            self._timer.cancel()
         self._timer = timer
 
     def cancel_timer(self) -> None:
@@ -133,10 +134,9 @@ def check_and_complete(key: WatchKey) -> None:
 class DelayedOperationPurgatory:
     """Registers operations with their keys, and expires them."""
 
-    __slots__ = ("_clock", "_timers")
+    __slots__ = ("_timers",)
 
-    def __init__(self, clock: Clock, timers: Timers) -> None:
-        self._clock = clock
+    def __init__(self, timers: Timers) -> None:
         self._timers = timers
 
     def try_complete_else_watch(self, operation: DelayedOperation[Key], keys: Collection[Key], timeout_ms: int) -> None:
@@ -151,4 +151,4 @@ class DelayedOperationPurgatory:
 
     def start_timer(self, operation: DelayedOperation[Any], timeout_ms: int) -> None:
         """Expire the operation after `timeout_ms`, in place of its earlier deadline."""
-        operation.set_timer(self._timers.at(self._clock.monotonic_ms() + timeout_ms, operation.expire))
+        operation.set_timer(self._timers.after(timeout_ms, operation.expire))

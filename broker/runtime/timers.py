@@ -57,6 +57,10 @@ class Timers(Protocol):
         """Call `callback` once `Clock.monotonic_ms()` has reached `deadline_ms`."""
         ...
 
+    def after(self, delay_ms: int, callback: Callable[[], None]) -> Timer:
+        """Call `callback` when `delay_ms` have passed: the same as `at`, without a read of the clock."""
+        ...
+
 
 class LoopTimers:
     """Timers of the running event loop."""
@@ -68,6 +72,8 @@ class LoopTimers:
         self._loop = loop
 
     def at(self, deadline_ms: int, callback: Callable[[], None]) -> Timer:
-        delay_ms = max(0, deadline_ms - self._clock.monotonic_ms())
+        return self.after(max(0, deadline_ms - self._clock.monotonic_ms()), callback)
+
+    def after(self, delay_ms: int, callback: Callable[[], None]) -> Timer:
         # uvloop counts whole milliseconds and may call up to one early; the callback must not run before the deadline.
         return self._loop.call_later((delay_ms + 1) / 1000, callback)

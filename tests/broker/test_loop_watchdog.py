@@ -110,6 +110,8 @@ class NoTimers:
     def at(self, deadline_ms: int, callback: Callable[[], None]) -> NoTimers.Timer:
         return NoTimers.Timer()
 
+    after = at
+
 
 class Steps:
     """The pauses of the watchdog's thread: each moves the clock, and the last one ends the thread."""

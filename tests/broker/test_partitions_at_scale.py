@@ -81,7 +81,7 @@ def settle(replicas: list[Any]) -> None:
 
 
 def purgatory() -> DelayedOperationPurgatory:
-    return DelayedOperationPurgatory(VirtualTime(), VirtualTime())
+    return DelayedOperationPurgatory(VirtualTime())
 
 
 def response_of(answers: list[Answer]) -> m.ProduceResponse:

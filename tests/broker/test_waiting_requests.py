@@ -66,7 +66,7 @@ class Leader:
         self.replicas = Replicas()
         self._config, self._worker = config or LogConfig(), worker or Idle()
         self.logs = [self._make(folder / f"{TOPIC}-{index}", index) for index in range(2)]
-        self.purgatory = DelayedOperationPurgatory(self.time, self.time)
+        self.purgatory = DelayedOperationPurgatory(self.time)
         self.coordinator = InternalTopicLog(TOPIC, self.replicas, self.time, self.purgatory, timeout_ms=10_000)
         self.metadata_cache = MetadataCache("cluster")
         self.metadata_cache.brokers = {number: BrokerMetadata(number, ()) for number in (0, 1)}

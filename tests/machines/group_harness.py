@@ -67,6 +67,9 @@ class VirtualTime:
         heapq.heappush(self._queue, (deadline_ms, next(self._count), timer))
         return timer
 
+    def after(self, delay_ms: int, callback: Callable[[], None]) -> VirtualTimer:
+        return self.at(self._ms + delay_ms, callback)
+
     def advance(self, ms: int) -> None:
         """Let time pass and call the timers that expire, in the order of their deadlines."""
         end = self._ms + ms

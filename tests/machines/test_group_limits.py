@@ -160,6 +160,8 @@ class Turns:
         self.due.append(VirtualTimer(callback))
         return self.due[-1]
 
+    after = at
+
 
 @pytest.mark.parametrize("number", [1, 100, 101, 1050])
 def test_many_replies_leave_in_slices(number: int) -> None:

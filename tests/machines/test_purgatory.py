@@ -45,7 +45,7 @@ def time() -> VirtualTime:
 
 @pytest.fixture
 def purgatory(time: VirtualTime) -> DelayedOperationPurgatory:
-    return DelayedOperationPurgatory(time, time)
+    return DelayedOperationPurgatory(time)
 
 
 def test_a_change_completes_the_operation_and_removes_its_timer_and_watches(
