@@ -1,8 +1,8 @@
 """The simulation finds the mistakes of the past. `make mutants` prints the number of seeds; here are the quick ones.
 
 Some are found with directed faults: a broker that loses the registry at the moment in which it becomes the coordinator;
-an unclean election over a log that has compacted more than the new leader has; two unclean elections in turn; power lost in the middle of a swap of
-the only replica (`tests/simulation/directed.py`).
+an unclean election over a log that has compacted more than the new leader has; two unclean elections in turn; power
+lost in the middle of a swap of the only replica (`tests/simulation/directed.py`).
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ def test_a_log_truncated_below_its_compacted_end_compacts_the_new_records(seed: 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", UNCLEAN[:2])
 def test_a_follower_truncates_to_the_end_of_its_own_epoch_where_the_leaders_ends_later(seed: int) -> None:
-    """KIP-279: with the mutant the follower keeps records that the leader does not have. Drawn faults hardly find it."""
+    """KIP-279: with the mutant the follower keeps records that the leader does not have."""
     logging.disable(logging.CRITICAL)
     sound = TwoUncleanElections(seed)
     assert sound.run().violation is None

@@ -195,9 +195,9 @@ class UncleanElection(Directed):
 class TwoUncleanElections(UncleanElection):
     """A follower has an epoch that the leader lacks, and the leader's earlier epoch ends in the middle of it (KIP-279).
 
-    The first replica leads alone, writes, and dies; the second, which has less, is elected, writes, but not as much, and
-    dies; the first is elected again, and the second follows. It has to truncate its log to where its own earlier epoch
-    ends: the leader's ends later.
+    The first replica leads alone, writes, and dies; the second, which has less, is elected, writes, but not as much,
+    and dies; the first is elected again, and the second follows. It has to truncate its log to where its own earlier
+    epoch ends: the leader's ends later.
     """
 
     def _break_things(self) -> None:
