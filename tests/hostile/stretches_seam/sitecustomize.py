@@ -28,13 +28,15 @@ import threading
 import time
 from collections import Counter
 from pathlib import Path
-from types import FrameType
-from typing import Any, Final
+from types import CodeType, FrameType
+from typing import Any, Final, TypeAlias
 
 FROM_MS: Final = 1.0
 STACKS_MS: Final = float(os.environ.get("STACKS_MS", "0"))
 SAMPLE_MS: Final = 1.0
 STACK_LINES: Final = 10
+Calls: TypeAlias = tuple[tuple[CodeType, int], ...]
+"""Functions and the lines in which they are, the innermost first."""
 STEAL_NS: Final = 20_000_000
 DATA_OPTION: Final = "--override=log.dirs="
 
@@ -91,7 +93,8 @@ class Profile:
     """The stacks of the present stretch, which are printed if it takes STACKS_MS."""
 
     def __init__(self) -> None:
-        self._stacks: Counter[str] = Counter()
+        self._stacks: Counter[Calls] = Counter()
+        self._is_sampling = False
         self._collecting_ns = self._collection_began_ns = 0
         signal.signal(signal.SIGPROF, self._sample)
         gc.callbacks.append(self._collect)
@@ -118,7 +121,7 @@ class Profile:
         if took_ms < STACKS_MS:
             return
         lines = [f"stretch of {took_ms:.1f} ms, {self._collecting_ns / 1e6:.1f} ms of it in collections of garbage"]
-        lines += [f"  {count:>3} times {stack}" for stack, count in self._stacks.most_common()]
+        lines += [f"  {count:>3} times {_text(stack)}" for stack, count in self._stacks.most_common()]
         print("\n".join(lines), file=sys.stderr, flush=True)
 
     def close(self) -> None:
@@ -127,18 +130,19 @@ class Profile:
         signal.signal(signal.SIGPROF, signal.SIG_IGN)
 
     def _sample(self, *_: object) -> None:
+        if self._is_sampling:
+            return  # the signal came again before the end
+        self._is_sampling = True
         names = {thread.ident: thread.name for thread in threading.enumerate()}
         for ident, frame in sys._current_frames().items():
-            name = names.get(ident, "")
-            stack = _calls(frame)
-            if name == "request handler" and stack[0].startswith("turns:") and "pause_if_due" in stack[0]:
-                continue  # it waits for its turn
-            if name == "request handler" and "_run" in stack[0]:
-                continue  # it waits for a work
-            if name == "MainThread" and "resume" in stack[0]:
-                continue  # it waits for the thread that has its turn
-            if name in ("MainThread", "request handler"):
-                self._stacks[" < ".join(stack)] += 1
+            name, stack = names.get(ident, ""), _calls(frame)
+            if name not in ("MainThread", "request handler") or not stack:
+                continue
+            innermost = stack[0][0].co_name
+            waits = innermost in ("pause_if_due", "_run") if name == "request handler" else innermost == "resume"
+            if not waits:
+                self._stacks[stack] += 1
+        self._is_sampling = False
 
     def _collect(self, phase: str, _: object) -> None:
         now_ns = time.monotonic_ns()
@@ -148,14 +152,18 @@ class Profile:
             self._collecting_ns += now_ns - self._collection_began_ns
 
 
-def _calls(frame: FrameType | None) -> list[str]:
+def _calls(frame: FrameType | None) -> Calls:
     """The innermost calls of a stack, without those of this module."""
-    calls: list[str] = []
+    calls: list[tuple[CodeType, int]] = []
     while frame is not None and len(calls) < STACK_LINES:
         if frame.f_code.co_filename != __file__:
-            calls.append(f"{Path(frame.f_code.co_filename).stem}:{frame.f_lineno} {frame.f_code.co_name}")
+            calls.append((frame.f_code, frame.f_lineno or 0))
         frame = frame.f_back
-    return calls or ["none"]
+    return tuple(calls)
+
+
+def _text(calls: Calls) -> str:
+    return " < ".join(f"{Path(code.co_filename).stem}:{line} {code.co_name}" for code, line in calls)
 
 
 def measure(path: Path) -> None:
