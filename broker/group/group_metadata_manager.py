@@ -33,6 +33,7 @@ from odradek.broker.group.state.group import COMMIT_ERRORS, Group
 from odradek.broker.group.state.records import offset_key
 from odradek.broker.group.state.settings import MEMBERS_SHARE, GroupSettings
 from odradek.broker.runtime.turns import each as items_of
+from odradek.broker.runtime.turns import keep
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.topic_partition import TopicPartition
 
@@ -200,7 +201,7 @@ class GroupMetadataManager:
         """Delete offsets in parts until the tombstones of the others are no more than a batch may have, and encode the
         keys of those; in a turn, requests may come in between. An error ends the deletion.
         """
-        partitions = group.offsets.partitions()
+        partitions = keep(group.offsets.partitions())
         for first in items_of(range(0, max(0, len(partitions) - DELETED_WITH_GROUP), DELETED_AT_ONCE)):
             if not self._groups.is_alive(group):
                 return ErrorCode.NONE, {}

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from odradek.broker.group import group_metadata_manager, groups
+from odradek.broker.group import group_metadata_manager, groups, offset_metadata_manager
 from odradek.broker.group.state import group as group_state
 from odradek.broker.group.state.offsets import CommitRequest, OffsetAndMetadata
 from odradek.broker.runtime.turns import Turns
@@ -197,3 +197,25 @@ async def test_a_large_commit_is_encoded_in_turns_before_the_group_stores_it(
     assert answers[0] == [ErrorCode.NONE] * MANY
     assert len(harness.log.batches[0]) == 2
     assert harness.offset(("t", 7)) == 7
+
+
+def test_the_list_of_all_partitions_is_freed_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With 500,000 offsets of one group, a request that freed it at once held the event loop for 50 ms."""
+    kept: list[int] = []
+
+    def keep(items: list[TopicPartition]) -> list[TopicPartition]:
+        kept.append(len(items))
+        return items
+
+    for module in (groups, group_metadata_manager, offset_metadata_manager):
+        monkeypatch.setattr(module, "keep", keep)
+    monkeypatch.setattr(group_metadata_manager, "DELETED_AT_ONCE", PART)
+    harness = Harness()
+    harness.commit(partitions(MANY))
+    kept.clear()
+    assert len(harness.offsets.fetch(GROUP, None, require_stable=False)[1]) == MANY
+    assert kept == [MANY]
+    harness.offsets.forget_partitions([("gone", 0)])
+    assert len(kept) == 2
+    assert harness.groups.delete_group(GROUP) is ErrorCode.NONE
+    assert kept[2:] == [MANY]
