@@ -94,7 +94,8 @@ soak: .venv/.installed-dev
 	$(BIN)/python -m tests.jvm fetch
 	$(BIN)/python -m tests soak $(ARGS)
 
-# The C codec engine, the functions for whole batches, the append, the reads and the frame handler with GCC's sanitizers, compared with Python. Python itself leaks at its end.
+# The C codec engine, the functions for whole batches, the append, the reads, the frame handler and the streams clients
+# with GCC's sanitizers, compared with Python. Python itself leaks at its end.
 sanitize: .venv/.installed-dev
 	CFLAGS="-O1 -g -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer" \
 		$(BIN)/python setup.py --quiet build_ext --force --build-lib build/sanitized --build-temp build/sanitized
@@ -102,6 +103,8 @@ sanitize: .venv/.installed-dev
 		LD_PRELOAD="$$(gcc -print-file-name=libasan.so)" ASAN_OPTIONS=detect_leaks=0 PYTHONMALLOC=malloc \
 			$(BIN)/python -m tests.$$compared --library build/sanitized $(ARGS) || exit 1; \
 	done
+	LD_PRELOAD="$$(gcc -print-file-name=libasan.so)" ASAN_OPTIONS=detect_leaks=0 PYTHONMALLOC=malloc \
+		$(BIN)/python -m tests.streams.clients.differences --library build/sanitized
 
 hostile: .venv/.installed-dev
 	$(BIN)/python -m tests hostile $(ARGS)

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odradek.protocol import batch as batches
+from odradek.protocol.checksum import crc32c
 from odradek.protocol.compression import Codec
 from odradek.protocol.records import Record
 from odradek.streams.clients import received
@@ -164,6 +165,30 @@ def test_records_outlive_their_response(kind: Any) -> None:
         (b"key", b"value", [("name", b"content")]),
         (None, None, None),
     ] * len(Codec)
+
+
+@given(st.lists(st.tuples(st.integers(61, 140), st.integers(0, 255)), min_size=1, max_size=4), st.integers(0, 60))
+def test_malformed_records_under_a_valid_checksum_are_the_same_to_both(
+    changes: list[tuple[int, int]], cut: int
+) -> None:
+    records = [Record(offset, 1, b"key", b"value", [("name", b"content"), ("empty", None)]) for offset in range(3)]
+    data = bytearray(batches.build(records, base_offset=0))
+    for at, byte in changes:
+        data[min(at, len(data) - 1)] = byte
+    data = data[: max(batches.HEADER_SIZE, len(data) - cut)]
+    data[8:12] = (len(data) - 12).to_bytes(4, "big")
+    data[17:21] = crc32c(memoryview(data)[21:]).to_bytes(4, "big")
+    found: list[Any] = []
+    for kind in KINDS:
+        reader = kind(bytes(data), "t", 0, 0, (), inflate)
+        try:
+            taken = reader.take(10)
+        except ValueError:
+            found.append(None)
+            continue
+        rows = type(taken[0]).rows(taken, True, True) if taken else ()
+        found.append([(fields(each), row[1:]) for each, row in zip(taken, rows, strict=True)])
+    assert found[0] == found[1]
 
 
 def test_rows_are_made_of_received_records_only() -> None:
