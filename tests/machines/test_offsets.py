@@ -9,8 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from odradek.broker.group.state import records
 from odradek.broker.group.state.offsets import NO_EXPIRY, OffsetAndMetadata, Offsets, Stage
-from odradek.broker.group.state.records import offset_record, read_key, read_offset
+from odradek.broker.group.state.records import (
+    LONGEST_REMEMBERED,
+    OffsetKey,
+    offset_key,
+    offset_record,
+    read_key,
+    read_offset,
+)
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.topic_partition import TopicPartition
@@ -222,3 +230,13 @@ def test_the_deletion_of_a_large_topic_costs_a_group_no_more_than_its_own_offset
     few = {("other", 0): None}
     offsets.put([(("other", index), commit(1)) for index in range(9)])
     assert offsets.among(few) is few
+
+
+@given(st.text(max_size=8), st.text(max_size=8), st.integers(0, 2**31 - 1), st.booleans())
+def test_a_remembered_key_is_that_of_its_offset(group: str, topic: str, partition: int, is_long: bool) -> None:
+    group += "g" * (LONGEST_REMEMBERED + 1) * is_long
+    before = records._remembered_key.cache_info().currsize
+    for _ in range(2):
+        assert read_key(offset_key(group, (topic, partition))) == OffsetKey(group, (topic, partition))
+    grown = records._remembered_key.cache_info().currsize - before
+    assert grown <= (not is_long)
