@@ -13,7 +13,7 @@ from odradek.protocol.errors import ErrorCode
 
 
 class Lookup:
-    """Knows the coordinator of every key but one."""
+    """Has the coordinator of every key but one."""
 
     def __init__(self) -> None:
         self.awaited: list[list[str]] = []
