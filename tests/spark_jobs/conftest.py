@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final
@@ -62,7 +63,11 @@ def spark(spark_environment: dict[str, str]) -> Iterator[SparkSession]:
     """The session of the run, with the settings of users: test_session checks the few settings beside them.
 
     A job's `main` in this process uses it, too, and leaves it running.
+
+    Spark waits 10 s, in no setting, until the process of a stateful processor has imported its modules and connects.
+    On a clean clone these are not compiled, so they are imported here before.
     """
+    importlib.import_module("pyspark.sql.streaming.transform_with_state_driver_worker")
     with pytest.MonkeyPatch.context() as patch:
         for name, value in spark_environment.items():
             patch.setenv(name, value)
