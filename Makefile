@@ -8,9 +8,9 @@ BIN := .venv/bin
 MEASURE_MEMORY = $(shell grep -rl pytest.mark.memory --include="test_*.py" tests)
 PROCESSORS := $(shell getconf _NPROCESSORS_ONLN)
 # Quick tests run in several processes, each with files of its own. One more than there are processors, because some tests
-# wait; beside the long tests one less.
+# wait; beside the long tests two less: each of them prepares all modules for the measurement of branches, 15 s of CPU.
 PARTS := $(shell echo $$(($(PROCESSORS) < 7 ? $(PROCESSORS) + 1 : 8)))
-BRANCH_PARTS := $(shell echo $$(($(PARTS) - 1)))
+BRANCH_PARTS := $(shell echo $$(($(PARTS) > 3 ? $(PARTS) - 2 : 1)))
 QUICK_PROCESSES := $(addprefix quick-,$(shell seq $(PARTS)))
 BRANCH_PROCESSES := $(addprefix branches-,$(shell seq $(BRANCH_PARTS)))
 QUICK_MARKS := -m "not slow and not jvm and not memory"
