@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
+PROJECT: Final = "odradek"
 UV: Final = "uv>=0.9,<1"
 PIP: Final = (sys.executable, "-m", "pip", "--disable-pip-version-check")
 VARIABLES: Final = {
@@ -79,7 +80,9 @@ def _install(requirement: str, environment: Mapping[str, str]) -> int:
     listed = subprocess.run([*PIP, "config", "list"], capture_output=True, text=True)
     variables = uv_variables(listed.stdout.splitlines()) if listed.returncode == 0 else None
     if variables is not None and subprocess.run([*PIP, "install", "--quiet", UV]).returncode == 0:
-        with_uv = [sys.executable, "-m", "uv", "pip", *wanted, "--python", sys.executable]
+        # uv keeps a build until pyproject.toml or setup.py changes, but C may have changed.
+        anew = ["--reinstall-package", PROJECT]
+        with_uv = [sys.executable, "-m", "uv", "pip", *wanted, *anew, "--python", sys.executable]
         if subprocess.run(with_uv, env={**environment, **variables}).returncode == 0:
             return 0
     print("installing with pip, which takes longer than with uv", file=sys.stderr)

@@ -62,6 +62,8 @@ def installers(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[str], int
                 return subprocess.CompletedProcess(command, 0, settings)
             name = "pip for uv" if installing.UV in command else command[2]
             installed.append(name)
+            # Without it, uv would install its last build where only C has changed.
+            assert name != "uv" or "--reinstall-package" in command
             return subprocess.CompletedProcess(command, status(name))
 
         monkeypatch.setattr(subprocess, "run", run)
