@@ -57,7 +57,7 @@ def main(requirement: str) -> int:
 
 
 def uv_variables(settings: Iterable[str]) -> dict[str, str] | None:
-    """The environment in which uv has pip's settings, lines of `pip config list`; None if uv cannot."""
+    """The environment in which uv does what pip's settings state, lines of `pip config list`; None if uv cannot."""
     found: dict[str, str] = {}
     for section, name, value in sorted(map(_parse, settings), key=lambda setting: SECTIONS.index(setting[0])):
         if section == OTHER or name in WITHOUT_EFFECT:
