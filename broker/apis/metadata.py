@@ -222,10 +222,14 @@ class Metadata:
             reachable = frozenset(broker.broker_id for broker, _ in self._metadata_cache.live_brokers(call.listener))
             known = (topic for topic in topics if isinstance(topic, TopicMetadata))
             form = _form(call, AUTHORIZED_OPERATIONS_UNKNOWN)
-            if len(topics) > TOPICS_AT_ONCE or (
-                request.include_topic_authorized_operations
-                and sum(len(topic.partitions) for topic in known) > PARTITIONS_AT_ONCE
-            ) or self._answers.partitions_to_encode(known, form, reachable) > PARTITIONS_AT_ONCE:
+            if (
+                len(topics) > TOPICS_AT_ONCE
+                or (
+                    request.include_topic_authorized_operations
+                    and sum(len(topic.partitions) for topic in known) > PARTITIONS_AT_ONCE
+                )
+                or self._answers.partitions_to_encode(known, form, reachable) > PARTITIONS_AT_ONCE
+            ):
                 self._reply_in_turns(call, lambda: self._make_response(call, request, topics))
                 return None
         response = self._make_response(call, request, topics)
