@@ -30,7 +30,8 @@ from odradek.broker.security.session import Session
 from odradek.broker.security.state.principals import KafkaPrincipal
 from odradek.broker.server import Broker
 from odradek.protocol import messages as m
-from odradek.protocol.compression import Codec
+from odradek.protocol.batch import HEADER_SIZE
+from odradek.protocol.compression import Codec, decompress
 from odradek.protocol.errors import ErrorCode
 from tests.broker.admin_scripts import alter_quotas
 from tests.broker.wire import Client, batch, fetch_request, produce_request, running_broker
@@ -187,6 +188,9 @@ async def test_the_threads_that_convert_records_for_a_request_count(broker: Brok
         ("FetchConsumer", fetch_request("t", 0), 2),  # in a version without batches
     )
     recorded = 0.0
+    began_ns = time.thread_time_ns()
+    decompress(Codec.GZIP, memoryview(inflated)[HEADER_SIZE:], 2 * QUICK_BYTES)
+    least_ns = time.thread_time_ns() - began_ns  # both need it
     for name, request, version in requests:
         await client.ask(request, version)
         (row,) = broker.running.quotas.clients.request.metrics()
@@ -195,7 +199,7 @@ async def test_the_threads_that_convert_records_for_a_request_count(broker: Brok
         busy_ns = (row.value - recorded) * 10 / 100 * 1e9  # the rate is measured over ten seconds
         recorded = row.value
         assert local_ns < 0.5 * total_ns, "a thread converts it"
-        assert 0.5 * total_ns <= busy_ns <= 1.1 * total_ns
+        assert 0.5 * least_ns <= busy_ns <= 1.1 * total_ns
 
 
 async def test_the_most_exact_quota_counts_and_its_removal_reveals_the_next_one(broker: Broker, client: Client) -> None:
