@@ -17,9 +17,9 @@ item at most, for any number of requests. At most THREADS works have begun; the 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import heapq
 import inspect
+import logging
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Iterator
@@ -29,6 +29,7 @@ from typing import Any, Final, ParamSpec, Protocol, TypeVar
 from odradek.broker.runtime.collector import examine_young_objects
 from odradek.broker.runtime.freeing import AT_ONCE, Kept, freeing
 
+log = logging.getLogger(__name__)
 T = TypeVar("T")
 P = ParamSpec("P")
 Work = Callable[[], None]
@@ -195,8 +196,8 @@ class Turns:
         """How often a work was interrupted."""
 
     def run(self, work: Work, kept: Kept | None = None) -> None:
-        """Run `work` in turns, beginning with a later iteration of the loop. It has to catch its exceptions. It keeps
-        its objects in `kept` and releases it.
+        """Run `work` in turns, beginning with a later iteration of the loop. It has to catch its exceptions: one that
+        it does not catch ends it and is logged. It keeps its objects in `kept` and releases it.
 
         After `close`, it runs at once, on the loop.
         """
@@ -324,8 +325,12 @@ class _HandlerThread:
                 self._own.acquire()
                 if self._is_ending:
                     return
-                with contextlib.suppress(TurnCancelled):
+                try:
                     self._work_and_free()
+                except TurnCancelled:
+                    pass
+                except Exception:  # without its thread, the loop would wait for ever
+                    log.exception("work in turns failed")
                 self._work = None
                 self._is_done = True
                 if not self._passes_turn():

@@ -11,7 +11,7 @@ import pytest
 
 from odradek.broker.apis.offset_fetch import without_duplicates
 from odradek.broker.runtime.request_tasks import RequestTasks
-from odradek.broker.runtime.turns import THREADS, SlicedList, Turns, each, in_turn, in_turns, list_of
+from odradek.broker.runtime.turns import THREADS, SlicedList, Turns, each, in_turn, in_turns, keep, list_of
 from tests.broker.stepping_turns import SteppingClock, finished
 from tests.support.eventually import eventually_async
 
@@ -83,6 +83,25 @@ async def test_at_most_so_many_works_have_begun(turns: Turns) -> None:
 
     await asyncio.gather(*(finished(turns, work) for _ in range(3 * THREADS)))
     assert most == THREADS
+
+
+@pytest.mark.parametrize("fails", ["in the work", "while its objects are freed"])
+async def test_a_work_that_fails_leaves_its_thread_to_others(
+    turns: Turns, fails: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    begun: list[str] = []
+
+    def work() -> None:
+        begun.append("failed")
+        if fails == "in the work":
+            raise ValueError("no such item")
+        keep(object())  # neither a message nor a container
+
+    for _ in range(2 * THREADS):
+        turns.run(work)
+    await asyncio.wait_for(finished(turns, lambda: begun.append("after")), 10)
+    assert begun == ["failed"] * 2 * THREADS + ["after"]
+    assert [record.message for record in caplog.records] == ["work in turns failed"] * 2 * THREADS
 
 
 async def test_on_the_loop_nothing_is_interrupted(turns: Turns) -> None:
