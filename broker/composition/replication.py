@@ -38,7 +38,9 @@ class Replication:
         registration, clock, timers = context.registration, context.clock, context.timers
         directories, undo = identity.directories, context.undo
         alter_partition_manager = DefaultAlterPartitionManager(registration, ask_controller, clock, timers)
-        worker = context.environment.worker or ThreadWorker(asyncio.get_running_loop(), threads=len(directories) + 2)
+        worker = context.environment.worker
+        if worker is None:
+            worker = ThreadWorker(asyncio.get_running_loop(), threads=len(directories) + 2, start=True)
         self.fetchers = _fetchers(context, worker)
         failures = DiskFailures(
             context.config.broker_id, context.session, self.fetchers, context.request_tasks, events, end

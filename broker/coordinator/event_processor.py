@@ -43,7 +43,7 @@ from odradek.protocol.errors import ErrorCode, KafkaError
 log = logging.getLogger(__name__)
 
 REPLIES_AT_ONCE: Final = 100
-TIMERS_AT_ONCE: Final = 16
+TIMERS_AT_ONCE: Final = 8
 _new: Final = tuple.__new__
 """Makes a named tuple without a call of Python's `__new__`."""
 

@@ -23,10 +23,16 @@ log = logging.getLogger(__name__)
 class ThreadWorker:
     """Runs blocking calls in a few threads and calls back on the event loop."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, threads: int) -> None:
-        """Starts the threads: to start one takes as long as the system lets it wait, and no call of `run` may."""
+    def __init__(self, loop: asyncio.AbstractEventLoop, threads: int, *, start: bool = False) -> None:
+        """Up to so many threads. Each starts when it is first needed, and the loop waits until the system runs it;
+        with `start` all start here.
+        """
         self._loop = loop
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="odradek-io")
+        if start:
+            self._start(threads)
+
+    def _start(self, threads: int) -> None:
         are_started = threading.Event()
         try:
             for _ in range(threads):

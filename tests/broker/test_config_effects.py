@@ -507,9 +507,9 @@ async def test_an_iteration_of_the_loop_runs_one_part_of_all_scheduled_tasks() -
     assert len(alarms.callbacks) == 6  # each is called again
 
 
-async def test_a_call_for_a_thread_starts_none(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_call_for_a_thread_that_was_started_before_starts_none(monkeypatch: pytest.MonkeyPatch) -> None:
     """The event loop waited until the system ran the new thread."""
-    worker = ThreadWorker(asyncio.get_running_loop(), threads=2)
+    worker = ThreadWorker(asyncio.get_running_loop(), threads=2, start=True)
     monkeypatch.setattr(threading.Thread, "start", mock.Mock(side_effect=AssertionError("a thread starts")))
     done: list[BaseException | None] = []
     for _ in range(4):
