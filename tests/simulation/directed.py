@@ -154,11 +154,7 @@ class UncleanElection(Directed):
     def _break_things(self) -> None:
         random = self.script_draws
         first, second = (self.processes[each] for each in self.assigned)
-        self._writer.write_to([b"a", b"b", b"c", b"d"], 0.1)
-        self._until(self._in_sync, "both are in sync")
-        self._write(random.randint(1, 6))
-        self._fault_of("kill", second)
-        self._until(lambda: self._isr() == {first.broker_id}, "the first leads alone")
+        self._lead_alone(first, second)
         for _ in range(random.randint(1, 3)):
             self._write(random.randint(LOST, 2 * LOST))
             self._roll(first)
@@ -178,6 +174,14 @@ class UncleanElection(Directed):
             raise AssertionError(f"the script lost no record: {self.monitor.forgiven}, {claimed} was compacted")
         for each in self.monitor.forgiven:
             self.note(f"forgiven {each}")
+
+    def _lead_alone(self, first: Process, second: Process) -> None:
+        """Have both write a little, and then the second die."""
+        self._writer.write_to([b"a", b"b", b"c", b"d"], 0.1)
+        self._until(self._in_sync, "both are in sync")
+        self._write(self.script_draws.randint(1, 6))
+        self._fault_of("kill", second)
+        self._until(lambda: self._isr() == {first.broker_id}, "the first leads alone")
 
     def _end(self, process: Process) -> int:
         replica = self._replica(process)
@@ -203,11 +207,7 @@ class TwoUncleanElections(UncleanElection):
     def _break_things(self) -> None:
         random = self.script_draws
         first, second = (self.processes[each] for each in self.assigned)
-        self._writer.write_to([b"a", b"b", b"c", b"d"], 0.1)
-        self._until(self._in_sync, "both are in sync")
-        self._write(random.randint(1, 6))
-        self._fault_of("kill", second)
-        self._until(lambda: self._isr() == {first.broker_id}, "the first leads alone")
+        self._lead_alone(first, second)
         written = random.randint(LOST, 2 * LOST)
         self._write(written)
         self._fault_of("kill", first)
