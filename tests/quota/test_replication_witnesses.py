@@ -19,7 +19,7 @@ from tests.support.eventually import eventually
 pytestmark = [pytest.mark.jvm, pytest.mark.slow]
 
 RATE = 300_000
-BATCHES = 1_300
+BATCHES = 2_000
 """More bytes than are copied until the end of the measured time."""
 BEFORE_S = 11.0
 MEASURED_S = 22

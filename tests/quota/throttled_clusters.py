@@ -30,8 +30,8 @@ FETCH_BYTES: Final = 5 * len(BATCH)
 one that have no room would count, and would be fetched again.
 """
 TIMEOUT_S: Final = 30.0
-LATER: Final = 10
-"""Seconds by which a measured time may end later."""
+LATER: Final = 22
+"""Seconds by which a measured time may begin and end later: behind any stall of the first one."""
 CREATE_TOPICS: Final = 5
 PRODUCE: Final = 9
 PROPERTIES: Final = {
@@ -115,7 +115,7 @@ def growth(read: Callable[[], int], before_s: float, measured_s: int, least: flo
     """The units a second by which `read` grows within `measured_s`, which begin `before_s` after its first ones.
 
     A machine that stands still for a second makes any throttle show less. So while `measured_s` have less than `least`,
-    which is units a second, they begin and end a second later, at most ten times.
+    which is units a second, they begin and end a second later, at most LATER times.
     """
     eventually(read, lambda size: size > 0)
     start_s = time.monotonic()
